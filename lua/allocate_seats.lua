@@ -1,0 +1,113 @@
+#!lua
+-- Holds `count` seats next to each other in one row of a zone, the best that are free.
+--
+-- Guarantees: as hold_seats; the seats are neighbours in one row, and no earlier such run of the zone was free.
+--
+-- Keys:
+--   1 open   string  the fence: the epoch, while this shard serves it
+--   2 seq    string  number of the last log entry
+--   3 mark   string  number of the last log entry that is persisted
+--   4 log    stream  every state change, in order
+--   5 counts hash    configuration and the counters of each zone
+--   6 map    string  one byte per seat
+--   7 owners string  sixteen bytes per seat: the hold that has it
+--   8 holds  hash    hold id to record; 'u' and user, 'a' and address to the ids of their holds
+--   9 expiry zset    live holds by the time they end, ms
+--   10 ended  zset    ended holds by the time they may be forgotten, ms
+-- Arguments:
+--   1 scope       bytes  organisation id and event id, 16 bytes each
+--   2 version     text   configuration version the caller compiled
+--   3 rules       bytes  the limits of that configuration, see include/hold_rules.lua
+--   4 meta        text   what the audit wants to know of the caller, JSON, up to 4,096 bytes
+--   5 hold        bytes  id of the hold, 16 bytes
+--   6 fingerprint text   digest of the request's content, up to 16 bytes
+--   7 user        bytes  id of the user, 16 bytes
+--   8 address     text   digest of the client's address, up to 14 bytes, may be empty
+--   9 cart        text   cart token without a newline, up to 255 bytes, may be empty
+--   10 ttl_ms      int    ms the hold lives, 1,000 to 86,400,000
+--   11 zone        int    the zone, 0 to 65,535
+--   12 first       int    ordinal of the zone's first seat
+--   13 last        int    ordinal of the zone's last seat
+--   14 count       int    how many seats, 1 to the units per call
+-- Reply:
+--   1 status     int    one of the statuses
+--   2 hold       bytes  id of the hold that answers the request, or empty
+--   3 until_ms   int    when that hold ends; for a refusal when it may lift, 0 if unknown
+--   4 now_ms     int    the server's clock
+--   5 seq        int    log entry that must be persisted before the reply is durable, 0 if none
+--   6 seats      pairs  the hold's seats; for a refusal the seats in the way
+--   7 quantities pairs  the hold's quantities; for a refusal the zones in the way and how many units they lack
+-- Statuses, in order of precedence:
+--   fenced, invalid_request, too_many_seats, event_not_found, hold_id_reused, hold_released, hold_expired, repeated,
+--   stale_config, event_unavailable, event_not_available, event_sales_closed, busy, seat_not_found,
+--   user_limit_exceeded, address_limit_exceeded, rate_limit_exceeded, no_available_seats, block_at_capacity, done
+-- Log: expire for overdue holds whose seats were needed, then hold.
+-- Cost: O(zone) at the speed of a plain search for text, and only what no earlier search has ruled out; at most 64
+-- overdue holds and 128 earlier holds of the same holder.
+
+-- @include status
+-- @include layout
+-- @include enter_shard
+if not shard_epoch then
+  return { FENCED, '', 0, now_ms, 0, '', '' }
+end
+
+-- @include hold_rules
+-- @include integer
+local MAX_UNITS = 100
+local MAX_ORDINAL = 16777215
+local zone, units = integer(ARG_ZONE, 0, 65535), integer(ARG_COUNT, 1, MAX_ORDINAL)
+local first, last = integer(ARG_FIRST, 0, MAX_ORDINAL), integer(ARG_LAST, 0, MAX_ORDINAL)
+if not well_formed or not zone or not units or not first or not last or first > last then
+  return { INVALID_REQUEST, '', 0, now_ms, 0, '', '' }
+elseif units > max_units or units > MAX_UNITS then
+  return { TOO_MANY_SEATS, '', 0, now_ms, 0, '', '' }
+end
+
+local zone_names, seat_zones, totals = { zone }, 1, { [zone] = units }
+local hints_field = 'runs:' .. zone
+local counts = call('HMGET', KEY_COUNTS, 'version', zone, hints_field)
+local event_version, hints = counts[1], counts[3]
+if not event_version then
+  return { EVENT_NOT_FOUND, '', 0, now_ms, 0, '', '' }
+end
+-- @include read_holders
+if on_record then
+  -- @include known_hold
+end
+-- @include admission
+if refusal then
+  return { refusal, '', lifts_ms, now_ms, 0, '', '' }
+end
+-- @include find_short_zones
+if misplaced ~= '' then
+  return { SEAT_NOT_FOUND, '', 0, now_ms, 0, '', misplaced }
+end
+-- @include holder_limits
+if refusal then
+  return { refusal, '', lifts_ms, now_ms, 0, '', '' }
+end
+
+local due_ids, due_seen = {}, {}
+-- @include find_run
+if not run then
+  -- @include find_run_among_overdue
+end
+if not run then
+  return { NO_AVAILABLE_SEATS, '', 0, now_ms, 0, '', '' }
+end
+if short ~= '' or #due_ids > 0 then
+  -- @include make_room
+end
+
+local chosen, quantities = {}, ''
+for i = 1, units do
+  chosen[i] = struct.pack(PAIR, zone, run + i - 1)
+end
+local seats = table.concat(chosen)
+-- @include write_seats
+-- @include place_hold
+if #due_ids == 0 then
+  -- @include write_hints
+end
+return { DONE, ARG_HOLD, ends_ms, now_ms, shard_seq, seats, quantities }

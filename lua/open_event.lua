@@ -1,0 +1,81 @@
+#!lua
+-- Puts a loaded event into service: its map, its zones, its configuration.
+--
+-- Guarantees: an event opens once and whole; opening the same version again changes nothing.
+--
+-- Keys:
+--   1 open    string  the fence: the epoch, while this shard serves it
+--   2 seq     string  number of the last log entry
+--   3 mark    string  number of the last log entry that is persisted
+--   4 log     stream  every state change, in order
+--   5 counts  hash    configuration and the counters of each zone
+--   6 map     string  one byte per seat
+--   7 owners  string  sixteen bytes per seat: the hold that has it
+--   8 loading string  the map while it is being loaded
+--   9 events  set     organisation and event of every open event of the shard
+-- Arguments:
+--   1 scope     bytes  organisation id and event id, 16 bytes each
+--   2 meta      text   what the audit wants to know of the caller, JSON, up to 4,096 bytes
+--   3 version   text   configuration version, 1 to 64 bytes
+--   4 state     text   draft, published, live, closed, cancelled or archived
+--   5 opens_ms  int    when sales open, ms since 1970, 0 for always
+--   6 closes_ms int    when sales close, ms since 1970, 0 for never
+--   7 length    int    bytes of the map, 0 when all zones are general admission
+--   8 zones     bytes  capacity, ordinal of the first seat and bytes in the map (0: general admission) of each zone, 4 bytes each, up to 1,000 zones
+-- Reply:
+--   1 status int  one of the statuses
+--   2 now_ms int  the server's clock
+--   3 seq    int  log entry that must be persisted before the reply is durable, 0 if none
+-- Statuses, in order of precedence:
+--   fenced, invalid_request, repeated, event_exists, load_incomplete, done
+-- Log: open, with the configuration and the zones.
+-- Cost: O(bytes of the map), about a millisecond for 100,000 seats.
+
+-- @include status
+-- @include layout
+-- @include enter_shard
+if not shard_epoch then
+  return { FENCED, now_ms, 0 }
+end
+-- @include event_config
+local MAX_ORDINAL = 16777215
+local ZONE_SPEC = '>I4I4I4'
+local ZONE_SPEC_BYTES = 12
+local MAX_ZONES_BYTES = 12000
+local length = integer(ARG_LENGTH, 0, MAX_ORDINAL)
+if not config_well_formed or not length or #ARG_ZONES == 0 or #ARG_ZONES % ZONE_SPEC_BYTES ~= 0
+  or #ARG_ZONES > MAX_ZONES_BYTES then
+  return { INVALID_REQUEST, now_ms, 0 }
+end
+local open_version = call('HGET', KEY_COUNTS, 'version')
+if open_version then
+  return { open_version == ARG_VERSION and REPEATED or EVENT_EXISTS, now_ms, shard_seq }
+end
+local map = call('GET', KEY_LOADING) or ''
+if #map ~= length then
+  return { LOAD_INCOMPLETE, now_ms, 0 }
+end
+
+local fields = { 'version', ARG_VERSION, 'state', ARG_STATE, 'opens_ms', ARG_OPENS_MS, 'closes_ms', ARG_CLOSES_MS }
+for at = 1, #ARG_ZONES, ZONE_SPEC_BYTES do
+  local capacity, first, bytes = struct.unpack(ZONE_SPEC, ARG_ZONES, at)
+  local stretch = string.sub(map, first + 1, first + bytes)
+  local _, separators = string.gsub(stretch, '|', '')
+  local _, blocked = string.gsub(stretch, 'b', '')
+  if capacity == 0 or #stretch ~= bytes or bytes > 0 and capacity > bytes - separators then
+    return { INVALID_REQUEST, now_ms, 0 }
+  end
+  fields[#fields + 1] = (at - 1) / ZONE_SPEC_BYTES
+  fields[#fields + 1] = struct.pack(ZONE, capacity, bytes - separators, 0, 0, blocked)
+end
+
+-- @include append_log
+append_log('open', '', table.concat({ ARG_VERSION, ARG_STATE, ARG_OPENS_MS, ARG_CLOSES_MS, ARG_LENGTH }, ' ')
+  .. '\n' .. ARG_ZONES)
+call('HSET', KEY_COUNTS, unpack(fields))
+if length > 0 then
+  call('RENAME', KEY_LOADING, KEY_MAP)
+  call('SETRANGE', KEY_OWNERS, length * ID_BYTES - 1, '\0')
+end
+call('SADD', KEY_EVENTS, ARG_SCOPE)
+return { DONE, now_ms, shard_seq }
