@@ -1,0 +1,92 @@
+"""What this process knows to be taken, so that most refusals of a hot seat never reach Redis.
+
+The cache is negative only: it can say that a seat is taken, never that it is free. It is fed by the log, so a seat it
+calls taken was taken when the log said so; the worst it can do is refuse a seat for the moment between a
+release and its arrival here. It answers nothing while it does not follow the log.
+"""
+
+from collections import OrderedDict
+from contextlib import aclosing
+from uuid import UUID
+
+import msgspec
+from redis.asyncio import Redis
+
+from holdfast.engine.log import follow_logs
+from holdfast.engine.records import LogEntry, Pair, unpack_blocks, unpack_record
+
+_FOR_GOOD_MS = 1 << 62
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """A seat that cannot be had. `until_ms` is 0 when it is sold or blocked."""
+
+    user_id: UUID | None
+    until_ms: int
+
+
+class HotCache:
+    """Taken seats, keyed by organisation, event and ordinal, the least recently fed forgotten first."""
+
+    def __init__(self, max_seats: int = 200_000) -> None:
+        self._max_seats = max_seats
+        self._seats: OrderedDict[tuple[UUID, UUID, int], tuple[UUID | None, int]] = OrderedDict()
+        self._following = False
+
+    def taken(self, organization_id: UUID, event_id: UUID, ordinal: int, *, user_id: UUID, now_ms: int) -> Taken | None:
+        """That a seat is taken by somebody else, or None, which says nothing. `now_ms` is this machine's clock."""
+        if not self._following:
+            return None
+        found = self._seats.get((organization_id, event_id, ordinal))
+        if found is None:
+            return None
+        holder, until_ms = found
+        if holder == user_id or until_ms <= now_ms:
+            return None
+        return Taken(holder, 0 if until_ms == _FOR_GOOD_MS else until_ms)
+
+    async def follow(self, redis: Redis, shards: int, epoch: int) -> None:
+        """Feed the cache from the logs until cancelled or the connection breaks; empty and silent afterwards."""
+        try:
+            async with aclosing(follow_logs(redis, range(shards), epoch)) as batches:
+                async for entries in batches:
+                    self._following = True
+                    for entry in entries:
+                        self.apply(entry)
+        finally:
+            self._following = False
+            self._seats.clear()
+
+    def apply(self, entry: LogEntry) -> None:
+        """Take in one log entry. An extended hold is left to run out here: Redis then answers for it."""
+        match entry.operation:
+            case "hold":
+                record = unpack_record(entry.body)
+                self._take(entry, record.seats, record.user_id, record.created_ms + record.ttl_ms)
+            case "release" | "expire" | "unblock":
+                blocks, _ = unpack_blocks(entry.body, len(entry.hold_ids) or 1)
+                for block in blocks:
+                    self._free(entry, block.seats)
+            case "sell" | "block":
+                blocks, _ = unpack_blocks(entry.body, len(entry.hold_ids) or 1)
+                for block in blocks:
+                    self._take(entry, block.seats, None, _FOR_GOOD_MS)
+            case "open" | "close":
+                self._forget_event(entry)
+
+    def _take(self, entry: LogEntry, seats: tuple[Pair, ...], user_id: UUID | None, until_ms: int) -> None:
+        for seat in seats:
+            key = (entry.organization_id, entry.event_id, seat.value)
+            self._seats[key] = (user_id, until_ms)
+            self._seats.move_to_end(key)
+        while len(self._seats) > self._max_seats:
+            self._seats.popitem(last=False)
+
+    def _free(self, entry: LogEntry, seats: tuple[Pair, ...]) -> None:
+        for seat in seats:
+            self._seats.pop((entry.organization_id, entry.event_id, seat.value), None)
+
+    def _forget_event(self, entry: LogEntry) -> None:
+        gone = [key for key in self._seats if key[:2] == (entry.organization_id, entry.event_id)]
+        for key in gone:
+            del self._seats[key]

@@ -1,0 +1,178 @@
+"""The packed layouts that scripts and Python share; lua/include/layout.lua describes them."""
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+_PAIR = struct.Struct(">HI")
+_COUNTERS = struct.Struct(">IIIII")
+_ZONE = struct.Struct(">HIIIII")
+_END = struct.Struct(">Q")
+_HEAD = struct.Struct(">Q16s16s")
+_BLOCK = struct.Struct(">HH")
+_RECORD = struct.Struct(">16scQQIHH")
+_RULES = struct.Struct(">BQQIHIIIII")
+_ZONE_SPEC = struct.Struct(">III")
+_ID_BYTES = 16
+
+
+class Pair(NamedTuple):
+    """A zone, and the ordinal of a seat in it or a quantity of its places."""
+
+    zone: int
+    value: int
+
+
+class ZoneCounts(NamedTuple):
+    """What a zone counts. A general-admission zone has no seats."""
+
+    zone: int
+    capacity: int
+    seats: int
+    held: int
+    sold: int
+    blocked: int
+
+    @property
+    def free(self) -> int:
+        """Units that can still be held."""
+        places = self.seats or self.capacity
+        return max(0, min(self.capacity - self.held - self.sold, places - self.held - self.sold - self.blocked))
+
+
+class HoldRecord(msgspec.Struct, frozen=True):
+    """A hold as Redis has it on record."""
+
+    user_id: UUID
+    state: str
+    seq: int
+    created_ms: int
+    ttl_ms: int
+    seats: tuple[Pair, ...]
+    quantities: tuple[Pair, ...]
+    fingerprint: str
+    address: str
+    cart: str
+    checkout: str
+    extension: str
+
+
+class LogEntry(msgspec.Struct, frozen=True):
+    """One entry of a shard's log. `body` depends on `operation`; see docs/architecture.md."""
+
+    epoch: int
+    seq: int
+    operation: str
+    at_ms: int
+    organization_id: UUID
+    event_id: UUID
+    hold_ids: tuple[UUID, ...]
+    body: bytes
+    meta: bytes
+
+
+class Block(NamedTuple):
+    """What one hold, or one administrative call, covers in a log entry."""
+
+    seats: tuple[Pair, ...]
+    quantities: tuple[Pair, ...]
+
+
+def pack_pairs(pairs: Iterable[tuple[int, int]]) -> bytes:
+    """Pairs of zone and ordinal, or zone and quantity. Raises ValueError for what does not fit."""
+    try:
+        return b"".join([_PAIR.pack(zone, value) for zone, value in pairs])
+    except struct.error:
+        raise ValueError("a zone is 0 to 65535, an ordinal or a quantity 0 to 4294967295") from None
+
+
+def unpack_pairs(packed: bytes) -> tuple[Pair, ...]:
+    return tuple(Pair(zone, value) for zone, value in _PAIR.iter_unpack(packed))
+
+
+def pack_ids(ids: Iterable[UUID]) -> bytes:
+    return b"".join([each.bytes for each in ids])
+
+
+def unpack_ids(packed: bytes) -> tuple[UUID, ...]:
+    return tuple(UUID(bytes=packed[at : at + _ID_BYTES]) for at in range(0, len(packed), _ID_BYTES))
+
+
+def unpack_ends(packed: bytes) -> tuple[int, ...]:
+    return tuple(end for (end,) in _END.iter_unpack(packed))
+
+
+def unpack_zones(packed: bytes) -> tuple[ZoneCounts, ...]:
+    return tuple(sorted(ZoneCounts(*values) for values in _ZONE.iter_unpack(packed)))
+
+
+def pack_zone(capacity: int, seats: int, *, held: int = 0, sold: int = 0, blocked: int = 0) -> bytes:
+    """A zone's counters as its field of `counts` has them."""
+    return _COUNTERS.pack(capacity, seats, held, sold, blocked)
+
+
+def pack_zone_specs(specs: Iterable[tuple[int, int, int]]) -> bytes:
+    """Capacity, first ordinal and bytes in the map of each zone."""
+    return b"".join([_ZONE_SPEC.pack(*spec) for spec in specs])
+
+
+def unpack_zone_specs(packed: bytes) -> tuple[tuple[int, int, int], ...]:
+    return tuple(_ZONE_SPEC.iter_unpack(packed))
+
+
+def pack_rules(numbers: Sequence[int]) -> bytes:
+    """The ten numbers of lua/include/hold_rules.lua, in its order."""
+    return _RULES.pack(*numbers)
+
+
+def unpack_record(record: bytes) -> HoldRecord:
+    user, state, seq, created_ms, ttl_ms, seat_count, quantity_count = _RECORD.unpack_from(record)
+    seats_end = _RECORD.size + seat_count * _PAIR.size
+    pairs_end = seats_end + quantity_count * _PAIR.size
+    fingerprint, address, cart, checkout, extension = record[pairs_end:].decode().split("\n")
+    return HoldRecord(
+        user_id=UUID(bytes=user),
+        state=state.decode(),
+        seq=seq,
+        created_ms=created_ms,
+        ttl_ms=ttl_ms,
+        seats=unpack_pairs(record[_RECORD.size : seats_end]),
+        quantities=unpack_pairs(record[seats_end:pairs_end]),
+        fingerprint=fingerprint,
+        address=address,
+        cart=cart,
+        checkout=checkout,
+        extension=extension,
+    )
+
+
+def unpack_blocks(body: bytes, count: int) -> tuple[tuple[Block, ...], bytes]:
+    """The blocks at the start of a log entry's body, and what follows them."""
+    blocks, at = [], 0
+    for _ in range(count):
+        seat_count, quantity_count = _BLOCK.unpack_from(body, at)
+        seats_from = at + _BLOCK.size
+        seats_end = seats_from + seat_count * _PAIR.size
+        at = seats_end + quantity_count * _PAIR.size
+        blocks.append(Block(unpack_pairs(body[seats_from:seats_end]), unpack_pairs(body[seats_end:at])))
+    return tuple(blocks), body[at:]
+
+
+def unpack_entry(stream_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
+    """A log entry as XREAD gives it. Raises ValueError, KeyError or struct.error for what no script has written."""
+    epoch, _, seq = stream_id.partition(b"-")
+    at_ms, organization, event = _HEAD.unpack(fields[b"head"])
+    return LogEntry(
+        epoch=int(epoch),
+        seq=int(seq),
+        operation=fields[b"op"].decode(),
+        at_ms=at_ms,
+        organization_id=UUID(bytes=organization),
+        event_id=UUID(bytes=event),
+        hold_ids=unpack_ids(fields[b"holds"]),
+        body=fields[b"body"],
+        meta=fields[b"meta"],
+    )

@@ -1,0 +1,72 @@
+"""The settings of one process: defaults, then `HOLDFAST_*` variables, then flags."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+import msgspec
+from msgspec import Meta
+
+VARIABLE_PREFIX = "HOLDFAST_"
+
+# HS256 needs a key at least as long as its hash, which has 32 bytes.
+SECRET_LENGTH_MIN = 32
+
+# Each description finishes the sentence "<name> must be …", which is what an operator reads about a bad value.
+RedisUrl = Annotated[str, Meta(pattern=r"^(redis|rediss|unix)://.", description="a redis://, rediss:// or unix:// URL")]
+PostgresDsn = Annotated[str, Meta(pattern=r"^postgres(ql)?://.", description="a postgresql:// URL")]
+Port = Annotated[int, Meta(ge=0, le=65535, description="a whole number from 0 to 65535")]
+Shards = Annotated[int, Meta(ge=1, le=16384, description="a whole number from 1 to 16384")]
+Text = Annotated[str, Meta(min_length=1, description="text that is not empty")]
+Secret = Annotated[str, Meta(min_length=SECRET_LENGTH_MIN, description=f"at least {SECRET_LENGTH_MIN} characters long")]
+
+
+class SettingsError(Exception):
+    """A setting has a value that cannot be used; the text is one sentence for the operator."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a Holdfast process can be told from outside. Units come last in the names."""
+
+    redis_url: RedisUrl = "redis://127.0.0.1:6379/0"
+    postgres_dsn: PostgresDsn = "postgresql://postgres@127.0.0.1:5432/postgres"
+    host: Text = "127.0.0.1"
+    port: Port = 8080
+    shards: Shards = 16
+    token_secret: Secret | None = None
+    token_issuer: Text = "holdfast"  # noqa: S105 - the linter takes every token for a secret.
+    token_audience: Text = "holdfast"  # noqa: S105
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str], **flags: object) -> Self:
+        """Settings from the variables and flags that are given.
+
+        An empty variable counts as absent, because that is how Compose passes one that is not set; so does a flag
+        that is `None`. Raises SettingsError for a bad value, which is never quoted: it may contain a password.
+        """
+        given: dict[str, Any] = {name: environment.get(variable(name)) or None for name in cls.__struct_fields__}
+        given.update((name, value) for name, value in flags.items() if value is not None)
+        kinds = {field.name: field.type for field in msgspec.structs.fields(cls)}
+        return cls(**{name: _convert(name, value, kinds[name]) for name, value in given.items() if value is not None})
+
+    def environment(self) -> dict[str, str]:
+        """The variables from which another process reads the same settings."""
+        return {variable(name): str(value) for name, value in msgspec.structs.asdict(self).items() if value is not None}
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return VARIABLE_PREFIX + name.upper()
+
+
+def _convert(name: str, value: object, kind: Any) -> Any:
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError:
+        raise SettingsError(f"{name} ({variable(name)}) must be {_description(kind)}.") from None
+
+
+def _description(kind: Any) -> str:
+    """The description of an annotated type, also when the type is optional."""
+    candidates = (kind, *getattr(kind, "__args__", ()))
+    found = (meta for candidate in candidates for meta in getattr(candidate, "__metadata__", ()))
+    return next(str(meta.description) for meta in found)
