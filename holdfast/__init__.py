@@ -1,0 +1,5 @@
+"""Holdfast, a seat-hold engine for flash sales."""
+
+from importlib.metadata import version
+
+__version__ = version("holdfast")

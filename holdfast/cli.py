@@ -1,0 +1,55 @@
+"""The command `holdfast`: runs a subcommand, and turns expected failures into a sentence and an exit code."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import holdfast
+from holdfast.commands import bench, keep, serve, token, up
+from holdfast.engine.settings import SettingsError
+from holdfast.errors import OperatorError
+
+OK, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+# A command is a module with `add_parser(commands)`, which sets the default `run` to a function of the parsed
+# arguments that returns nothing and raises OperatorError when it fails.
+COMMANDS = (up, serve, keep, token, bench)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="holdfast",
+        description="A seat-hold engine for flash sales.",
+        epilog="example: holdfast up",
+    )
+    parser.add_argument("--version", action="version", version=f"holdfast {holdfast.__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_parser(commands)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 1 failed, 2 used wrongly, 130 interrupted."""
+    parsed = build_parser().parse_args(arguments)
+    try:
+        parsed.run(parsed)
+        sys.stdout.flush()
+    except SettingsError as error:
+        return _complain(error, USAGE)
+    except OperatorError as error:
+        return _complain(error, FAILURE)
+    except BrokenPipeError:
+        # The reader, such as `head`, has left; what the interpreter flushes at its end must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILURE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return OK
+
+
+def _complain(error: Exception, code: int) -> int:
+    print(f"holdfast: {error}", file=sys.stderr)
+    return code

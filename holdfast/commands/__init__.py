@@ -1,0 +1,39 @@
+"""One module per command. What they share is here."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from holdfast.data_dir import DEFAULT_DATA_DIR
+from holdfast.engine.settings import Settings
+
+if TYPE_CHECKING:
+    # The class has no public name, and is generic only for the type checker.
+    Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def read_settings(**flags: object) -> Settings:
+    """The settings of this process, from its environment and the flags it was given."""
+    return Settings.read(os.environ, **flags)
+
+
+def own_command(*arguments: str) -> list[str]:
+    """The command line that runs this Holdfast in another process; -P keeps the current directory off its path."""
+    return [sys.executable, "-P", "-m", "holdfast", *arguments]
+
+
+def add_data_dir_flag(parser: argparse.ArgumentParser) -> None:
+    """The flag that names the data directory of `holdfast up`."""
+    parser.add_argument(
+        "--data-dir", type=Path, default=DEFAULT_DATA_DIR, metavar="DIR", help="data directory (default: %(default)s)"
+    )
+
+
+def positive(text: str) -> int:
+    """A whole number above zero, as an argument type."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not above zero")
+    return number

@@ -1,0 +1,85 @@
+"""`holdfast keep`: the keeper, which does the work that no request waits for."""
+
+import argparse
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+import uvloop
+from redis.asyncio import Redis
+
+from holdfast.commands import read_settings
+from holdfast.engine.reaper import Reaper
+from holdfast.engine.redis_backend import RedisBackend
+from holdfast.engine.settings import Settings
+from holdfast.engine.shards import FIRST_EPOCH, open_shards
+from holdfast.engine.wire import Wire
+from holdfast.errors import OperatorError
+
+if TYPE_CHECKING:
+    from holdfast.commands import Commands
+
+# A job runs until it is cancelled; one that ends by itself has failed.
+Job = Callable[[Settings], Awaitable[None]]
+
+
+async def reap(settings: Settings) -> None:
+    """Put the shards into service, and expire holds past their time."""
+    async with Redis.from_url(settings.redis_url) as redis, Wire(settings.redis_url) as wire:
+        await open_shards(redis, settings.shards)
+        backend = RedisBackend(wire, shards=settings.shards, epoch=FIRST_EPOCH)
+        await Reaper(redis, backend, shards=settings.shards, epoch=FIRST_EPOCH).run()
+
+
+JOBS: Mapping[str, Job] = {"reaper": reap}
+
+
+def add_parser(commands: "Commands") -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "keep",
+        help="run the keeper",
+        description="Run the background jobs until SIGTERM or Ctrl-C. Any number of keepers may run at once.",
+        epilog="example: HOLDFAST_REDIS_URL=redis://127.0.0.1:6379/0 holdfast keep",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(_: argparse.Namespace) -> None:
+    """Keep until told to stop."""
+    settings = read_settings()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_keep(settings))
+
+
+async def _keep(settings: Settings) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await run_jobs(JOBS, settings, stop)
+
+
+async def run_jobs(jobs: Mapping[str, Job], settings: Settings, stop: asyncio.Event) -> None:
+    """Run the jobs side by side until `stop` is set. The first that ends before raises an OperatorError.
+
+    Either way every job has been cancelled, and has finished its own clean-up, when this returns.
+    """
+    tasks = [asyncio.ensure_future(_forever(name, job, settings)) for name, job in jobs.items()]
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (stopped, *tasks):
+            task.cancel()
+        await asyncio.gather(stopped, *tasks, return_exceptions=True)
+    for task in done - {stopped}:
+        await task
+
+
+async def _forever(name: str, job: Job, settings: Settings) -> None:
+    try:
+        await job(settings)
+    except Exception as error:
+        raise OperatorError(f"The background job {name} failed: {error!r}.") from error
+    raise OperatorError(f"The background job {name} ended by itself.")

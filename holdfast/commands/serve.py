@@ -1,0 +1,76 @@
+"""`holdfast serve`: the front end."""
+
+import argparse
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import msgspec
+import uvloop
+from aiohttp import web
+
+from holdfast.commands import own_command, positive, read_settings
+from holdfast.engine.settings import Settings
+from holdfast.http.app import create_app
+from holdfast.ports import http_url, listen, reserve
+from holdfast.processes import spawn, until_stopped
+
+if TYPE_CHECKING:
+    from holdfast.commands import Commands
+
+# How long open requests may take to finish after a stop signal.
+SHUTDOWN_TIMEOUT_SECONDS = 10.0
+
+
+def add_parser(commands: "Commands") -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "serve",
+        help="run the front end",
+        description="Serve the HTTP API until SIGTERM or Ctrl-C; open requests are finished first.",
+        epilog="example: holdfast serve --port 8080 --workers 2",
+    )
+    parser.add_argument("--host", metavar="ADDRESS", help="address to listen on (HOLDFAST_HOST, default 127.0.0.1)")
+    parser.add_argument("--port", type=int, metavar="N", help="port, 0 for any free one (HOLDFAST_PORT, default 8080)")
+    parser.add_argument("--workers", type=positive, default=1, metavar="N", help="processes on the port (default: 1)")
+    # Only for the children of a process that has reserved the port.
+    parser.add_argument("--reuse-port", action="store_true", help=argparse.SUPPRESS)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Serve with one process, or watch over several that do."""
+    settings = read_settings(host=arguments.host, port=arguments.port)
+    if arguments.reuse_port:
+        _serve(settings)
+        return
+    with reserve(settings.host, settings.port) as reserved:
+        settings = msgspec.structs.replace(settings, port=reserved.getsockname()[1])
+        if arguments.workers == 1:
+            _serve(settings)
+        else:
+            _supervise(settings, arguments.workers)
+
+
+def _serve(settings: Settings) -> None:
+    with listen(settings.host, settings.port, reuse_port=True) as listener:
+        print(f"Serving on {http_url(settings.host, settings.port)}", flush=True)
+        web.run_app(
+            create_app(settings),
+            sock=listener,
+            print=None,
+            access_log=None,
+            shutdown_timeout=SHUTDOWN_TIMEOUT_SECONDS,
+            loop=uvloop.new_event_loop(),
+        )
+
+
+def _supervise(settings: Settings, workers: int) -> None:
+    environment = {**os.environ, **settings.environment()}
+    with until_stopped() as watch, ExitStack() as running:
+        processes = []
+        for number in range(1, workers + 1):
+            worker = spawn(f"worker {number}", own_command("serve", "--reuse-port"), environment=environment)
+            running.callback(worker.stop)
+            processes.append(worker)
+        watch.await_first_death(processes)

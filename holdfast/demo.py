@@ -1,0 +1,70 @@
+"""The demo event that `holdfast up` loads: a two-day festival with seats, a floor, a pit and a members' lounge."""
+
+import uuid
+
+import msgspec
+from redis.asyncio import Redis
+
+from holdfast.engine.layout import EventDocument, EventState, SeatDocument, ZoneDocument, ZoneType, compile_event
+from holdfast.engine.redis_backend import RedisBackend
+from holdfast.engine.shards import FIRST_EPOCH, ShardCountError, open_shards
+from holdfast.engine.status import Status
+from holdfast.engine.wire import Wire
+from holdfast.errors import OperatorError
+
+_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://holdfast.invalid/demo")
+
+# Derived, so that they are the same in every data directory and after every restart.
+ORGANIZATION_ID = uuid.uuid5(_NAMESPACE, "organization")
+EVENT_ID = uuid.uuid5(_NAMESPACE, "event")
+
+
+class DemoIds(msgspec.Struct, frozen=True):
+    """What a client has to know to use the demo event."""
+
+    organization_id: uuid.UUID
+    event_id: uuid.UUID
+
+
+def user_id(role: str) -> uuid.UUID:
+    """The demo user who has this role."""
+    return uuid.uuid5(_NAMESPACE, f"user/{role}")
+
+
+async def load_demo(redis_url: str, shards: int) -> DemoIds:
+    """Make sure the shards are in service and the demo event is open on them. Safe to repeat."""
+    event = compile_event(ORGANIZATION_ID, festival())
+    try:
+        async with Redis.from_url(redis_url) as redis, Wire(redis_url) as wire:
+            await open_shards(redis, shards)
+            reply = await RedisBackend(wire, shards=shards, epoch=FIRST_EPOCH).open_event(event)
+    except ShardCountError as error:
+        raise OperatorError(str(error)) from None
+    # An event that exists in another version has been changed since, which is its owner's business.
+    if not reply.status.succeeded and reply.status is not Status.EVENT_EXISTS:
+        raise OperatorError(f"The demo event did not open: {reply.status.name.lower()}.")
+    return DemoIds(organization_id=ORGANIZATION_ID, event_id=EVENT_ID)
+
+
+def festival() -> EventDocument:
+    """Orchestra and lounge have seats, floor and pit have places: 1,050 in all."""
+    zones = (
+        _seated("Orchestra", ZoneType.RESERVED_SEATING, rows=15, seats_per_row=20),
+        ZoneDocument(_id("zone/Floor"), ZoneType.GA_SEATED, "Floor", 400),
+        ZoneDocument(_id("zone/Pit"), ZoneType.GA_STANDING, "Pit", 300),
+        _seated("VIP Lounge", ZoneType.VIP_RESERVED, rows=5, seats_per_row=10),
+    )
+    return EventDocument(event_id=EVENT_ID, name="Holdfast Festival", zones=zones, state=EventState.LIVE)
+
+
+def _seated(name: str, zone_type: ZoneType, *, rows: int, seats_per_row: int) -> ZoneDocument:
+    seats = tuple(
+        SeatDocument(_id(f"seat/{name}/{row}/{number}"), row, number)
+        for row in map(chr, range(ord("A"), ord("A") + rows))
+        for number in range(1, seats_per_row + 1)
+    )
+    return ZoneDocument(_id(f"zone/{name}"), zone_type, name, len(seats), seats)
+
+
+def _id(name: str) -> str:
+    return str(uuid.uuid5(_NAMESPACE, name))
