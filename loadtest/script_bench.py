@@ -1,0 +1,326 @@
+"""What the scripts cost: server time per call, memory per hold, the reaper's longest call, the wire's throughput.
+
+Server times come from the server's own statistics (`INFO commandstats`), so neither the client nor the network is in
+them. Whatever is compared is measured alternately in the same run, and ratios are of medians: this is how figures
+from a noisy machine can be trusted.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import redis
+import redis.asyncio
+import uvloop
+
+from holdfast.engine.backend import Holder
+from holdfast.engine.layout import CompiledEvent, compile_event
+from holdfast.engine.reaper import REAP_BATCH
+from holdfast.engine.records import pack_zone
+from holdfast.engine.redis_backend import RedisBackend
+from holdfast.engine.shards import FIRST_EPOCH, open_shards
+from holdfast.engine.status import Status
+from holdfast.engine.wire import Wire
+from holdfast.loadtest.script_calls import (
+    META,
+    RETENTION_MS,
+    SHARDS,
+    Words,
+    allocate_calls,
+    arena,
+    event_arguments,
+    event_keys,
+    hold_arguments,
+    hold_calls,
+    ordinal_of,
+    ready_calls,
+    words,
+    write_calls,
+)
+from holdfast.lua import SCRIPTS, bundle, scripts
+
+CALLERS = 64
+PIPELINE = 500
+BASELINES = Path(__file__).resolve().parent / "baselines"
+
+Report = Callable[[str], None]
+HoldSeat = Callable[[int], Awaitable[int]]
+
+
+class Size(msgspec.Struct, frozen=True):
+    """How much the benchmark does. The acceptance figures are those of the full size."""
+
+    seats: int = 100_000
+    small_seats: int = 1_000
+    rounds: int = 20
+    calls: int = 500
+    wire_calls: int = 20_000
+
+
+class ScriptFigures(msgspec.Struct, frozen=True):
+    """The figures of one run. Times are server microseconds per call."""
+
+    hold_us: float
+    writes_us: float
+    ready_writes_us: float
+    hold_to_writes: float
+    hold_to_ready_writes: float
+    hold_small_us: float
+    hold_large_us: float
+    growth: float
+    allocate_empty_us: float
+    allocate_sold_in_order_us: float
+    allocate_sold_scattered_us: float
+    allocate_unhinted_us: float
+    allocate_empty_to_hold: float
+    allocate_95_sold_to_hold: float
+    allocate_unhinted_to_hold: float
+    live_holds: int
+    bytes_per_live_hold: float
+    reaped_holds: int
+    longest_reap_ms: float
+    wire_calls_per_s: float
+    redis_py_calls_per_s: float
+    wire_to_redis_py: float
+
+
+def run_script_bench(url: str, size: Size, report: Report) -> ScriptFigures:
+    """Measure everything on the server given, which is emptied first."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(url, size, report))
+
+
+async def _run(url: str, size: Size, report: Report) -> ScriptFigures:
+    server = redis.Redis.from_url(url)
+    driver: redis.asyncio.Redis = redis.asyncio.Redis.from_url(url)
+    try:
+        server.flushall()
+        await open_shards(driver, SHARDS)
+        async with Wire(url, timeout_s=30) as wire:
+            bench = Bench(server, RedisBackend(wire, shards=SHARDS, epoch=FIRST_EPOCH, retention_ms=RETENTION_MS), size)
+            report("holds against the same writes …")
+            hold, writes, ready = await bench.compare_with_writes()
+            report(f"{size.seats:,} live holds: memory and growth …")
+            large, bytes_per_hold = await bench.fill()
+            small_us, large_us = await bench.compare_sizes(large)
+            report("best available …")
+            plain, empty, in_order, scattered, unhinted = await bench.compare_allocations()
+            report(f"{size.seats:,} holds expire at once …")
+            reaped, longest_us = bench.reap(large)
+            report(f"wire against redis-py, {CALLERS} callers …")
+            wire_rate, plain_rate = await bench.compare_clients(driver)
+    finally:
+        server.close()
+        await driver.aclose()
+    return ScriptFigures(
+        hold_us=hold,
+        writes_us=writes,
+        ready_writes_us=ready,
+        hold_to_writes=hold / writes,
+        hold_to_ready_writes=hold / ready,
+        hold_small_us=small_us,
+        hold_large_us=large_us,
+        growth=large_us / small_us,
+        allocate_empty_us=empty,
+        allocate_sold_in_order_us=in_order,
+        allocate_sold_scattered_us=scattered,
+        allocate_unhinted_us=unhinted,
+        allocate_empty_to_hold=empty / plain,
+        allocate_95_sold_to_hold=max(in_order, scattered) / plain,
+        allocate_unhinted_to_hold=unhinted / plain,
+        live_holds=size.seats,
+        bytes_per_live_hold=bytes_per_hold,
+        reaped_holds=reaped,
+        longest_reap_ms=longest_us / 1000,
+        wire_calls_per_s=wire_rate,
+        redis_py_calls_per_s=plain_rate,
+        wire_to_redis_py=wire_rate / plain_rate,
+    )
+
+
+class Bench:
+    """The measurements, each on events of its own."""
+
+    def __init__(self, server: redis.Redis, backend: RedisBackend, size: Size) -> None:
+        # redis-py leaves execute_command, by which whole calls are sent, without annotations.
+        self._server: Any = server
+        self._backend = backend
+        self._size = size
+        includes = SCRIPTS / "include"
+        self._writes = bundle(BASELINES / "write_hold.lua", includes)
+        self._ready = bundle(BASELINES / "write_ready_hold.lua", includes)
+        for script in (self._writes, self._ready):
+            server.script_load(script.source)
+
+    async def compare_with_writes(self) -> tuple[float, float, float]:
+        """Median cost of a hold, of a script that only performs its writes, and of bare writes of ready values."""
+        size = self._size
+        names = ("hold", "writes", "ready")
+        events = {name: await self._open(size.rounds * size.calls) for name in names}
+        # The baselines number their log entries themselves, so each needs a log of its own.
+        calls = {
+            "hold": hold_calls(events["hold"]),
+            "writes": write_calls(self._writes, events["writes"], epoch=2),
+            "ready": ready_calls(self._ready, events["ready"], epoch=3),
+        }
+        times: dict[str, list[float]] = {name: [] for name in names}
+        for _ in range(size.rounds):
+            for name in names:
+                times[name].append(self._time(calls[name], size.calls))
+        return median(times["hold"]), median(times["writes"]), median(times["ready"])
+
+    async def fill(self) -> tuple[CompiledEvent, float]:
+        """An event with as many live holds as the size says and some free seats, and the bytes each hold takes."""
+        size = self._size
+        event = await self._open(size.seats + size.rounds * size.calls)
+        before = self._server.info("memory")["used_memory"]
+        self._time(hold_calls(event), size.seats)
+        after = self._server.info("memory")["used_memory"]
+        return event, (after - before) / size.seats
+
+    async def compare_sizes(self, large: CompiledEvent) -> tuple[float, float]:
+        """Median cost of a hold in a small event, and in the large one with all its live holds."""
+        size = self._size
+        large_calls = hold_calls(large, first=size.seats)
+        small_times, large_times = [], []
+        for _ in range(size.rounds):
+            small_calls = hold_calls(await self._open(size.small_seats))
+            small_times.append(self._time(small_calls, min(size.calls, size.small_seats)))
+            large_times.append(self._time(large_calls, size.calls))
+        return median(small_times), median(large_times)
+
+    async def compare_allocations(self) -> tuple[float, float, float, float, float]:
+        """Median cost of a plain hold, and of four seats together in four cases.
+
+        The event is empty; it sold from the best seat on; single seats are left all over the house (in both of these
+        only the far end has four together); the same with all that earlier searches have ruled out forgotten.
+        """
+        size = self._size
+        calls = max(20, size.calls // 10)
+        plain = hold_calls(await self._open(size.rounds * calls))
+        kinds = ("empty", "in_order", "scattered")
+        events = {kind: await self._open(size.seats) for kind in kinds}
+        # Rows that stay free at the far end, enough for every allocation of the measurement.
+        far_end = len(events["empty"].map) - ordinal_of((size.rounds + 1) * calls * 5)
+        self._sell(events["in_order"], lambda ordinal: ordinal < far_end)
+        luck = random.Random(1)  # noqa: S311 - a figure must be repeatable, not secret
+        self._sell(events["scattered"], lambda ordinal: ordinal < far_end and (ordinal % 2 == 1 or luck.random() < 0.9))
+        allocations = {kind: allocate_calls(event) for kind, event in events.items()}
+        plain_times: list[float] = []
+        times: dict[str, list[float]] = {kind: [] for kind in kinds}
+        for _ in range(size.rounds):
+            plain_times.append(self._time(plain, calls))
+            for kind in kinds:
+                times[kind].append(self._time(allocations[kind], calls))
+        empty, in_order, scattered = (median(times[kind]) for kind in kinds)
+        unhinted = []
+        for _ in range(calls):
+            self._server.hdel(event_keys(events["scattered"]).key("counts"), "runs:0")
+            unhinted.append(self._time(allocations["scattered"], 1))
+        return median(plain_times), empty, in_order, scattered, median(unhinted)
+
+    def reap(self, event: CompiledEvent) -> tuple[int, float]:
+        """Let every hold of the event end at once and reap them: how many, and the longest call in microseconds."""
+        keys = event_keys(event)
+        ids = self._server.zrange(keys.key("expiry"), 0, -1)
+        for at in range(0, len(ids), 10_000):
+            self._server.zadd(keys.key("expiry"), dict.fromkeys(ids[at : at + 10_000], 1))
+        self._server.config_set("slowlog-max-len", len(ids) // REAP_BATCH + 100)
+        self._server.config_set("slowlog-log-slower-than", 0)
+        self._server.slowlog_reset()
+        script, reaped, batch = scripts()["expire_holds"], 0, REAP_BATCH
+        while batch:
+            call = words(script, keys, scope=keys.scope, meta=b"", retention_ms=RETENTION_MS, limit=REAP_BATCH)
+            _, _, _, batch, _ = self._server.execute_command(*call)
+            reaped += batch
+        self._server.config_set("slowlog-log-slower-than", 10_000)
+        calls = self._server.slowlog_get(len(ids) // REAP_BATCH + 100)
+        return reaped, max(call["duration"] for call in calls if call["command"].startswith(b"EVALSHA"))
+
+    async def compare_clients(self, plain: redis.asyncio.Redis) -> tuple[float, float]:
+        """Holds per second through the wire and through redis-py, from the same number of concurrent callers."""
+        rates: dict[str, list[float]] = {"wire": [], "redis-py": []}
+        rounds = 3
+        for _ in range(rounds):
+            for name, rate in rates.items():
+                calls = self._size.wire_calls // rounds
+                event = await self._open(calls)
+                hold = self._through_wire(event) if name == "wire" else _through_redis_py(plain, event)
+                rate.append(await _throughput(hold, calls))
+        return median(rates["wire"]), median(rates["redis-py"])
+
+    def _through_wire(self, event: CompiledEvent) -> HoldSeat:
+        async def hold(ordinal: int) -> int:
+            holder = Holder(hold_id=uuid4(), user_id=uuid4(), meta=META)
+            return (await self._backend.hold_seats(event, holder, seats=[(0, ordinal)])).status
+
+        return hold
+
+    async def _open(self, seats: int) -> CompiledEvent:
+        event = compile_event(uuid4(), arena(seats))
+        reply = await self._backend.open_event(event)
+        if not reply.status.succeeded:
+            raise RuntimeError(f"the benchmark's event did not open: {reply.status.name}")
+        return event
+
+    def _time(self, calls: Iterator[Words], count: int) -> float:
+        """Server microseconds per call of the next `count` calls, which must all succeed."""
+        spent = 0.0
+        for start in range(0, count, PIPELINE):
+            pipeline = self._server.pipeline(transaction=False)
+            for _ in range(min(PIPELINE, count - start)):
+                pipeline.execute_command(*next(calls))
+            before = self._spent()
+            replies = pipeline.execute()
+            spent += self._spent() - before
+            refused = next((reply[0] for reply in replies if reply[0] != Status.DONE), None)
+            if refused is not None:
+                raise RuntimeError(f"a call of the benchmark was refused: {Status(refused).name}")
+        return spent / count
+
+    def _spent(self) -> float:
+        stats = self._server.info("commandstats").get("cmdstat_evalsha", {"usec": 0})
+        return float(stats["usec"])
+
+    def _sell(self, event: CompiledEvent, sold: Callable[[int], bool]) -> None:
+        """Write seats as sold straight into the map and the counters, without the hundred thousand sales."""
+        keys = event_keys(event)
+        seats = bytes(
+            ord("s") if byte == ord(".") and sold(ordinal) else byte for ordinal, byte in enumerate(event.map)
+        )
+        self._server.set(keys.key("map"), seats)
+        zone = event.zones[0].document
+        self._server.hset(keys.key("counts"), "0", pack_zone(zone.capacity, len(zone.seats), sold=seats.count(b"s")))
+
+
+async def _throughput(hold: HoldSeat, calls: int) -> float:
+    """Holds per second from CALLERS callers at once, each seat asked for once."""
+    places = iter(range(calls))
+
+    async def caller() -> None:
+        for place in places:
+            status = await hold(ordinal_of(place))
+            if status != Status.DONE:
+                raise RuntimeError(f"a call of the benchmark was refused: {Status(status).name}")
+
+    started = time.perf_counter()
+    await asyncio.gather(*(caller() for _ in range(CALLERS)))
+    return calls / (time.perf_counter() - started)
+
+
+def _through_redis_py(plain: redis.asyncio.Redis, event: CompiledEvent) -> HoldSeat:
+    script, keys, constant = scripts()["hold_seats"], event_keys(event), event_arguments(event).values()
+    names = [keys.key(key.name) for key in script.keys]
+
+    async def hold(ordinal: int) -> int:
+        words = (*names, *constant, *hold_arguments(ordinal).values())
+        reply = await plain.evalsha(script.sha, len(names), *words)
+        return int(reply[0])
+
+    return hold
