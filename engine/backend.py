@@ -23,6 +23,23 @@ class Holder(msgspec.Struct, frozen=True):
     meta: bytes = b""
 
 
+class EventRef(Protocol):
+    """Whatever names an event: a compiled one, or just its ids."""
+
+    @property
+    def organization_id(self) -> UUID: ...
+
+    @property
+    def event_id(self) -> UUID: ...
+
+
+class EventIds(msgspec.Struct, frozen=True):
+    """An event by name."""
+
+    organization_id: UUID
+    event_id: UUID
+
+
 class Position(msgspec.Struct, frozen=True, order=True):
     """A place in a shard's log. A reply is durable once the log is persisted up to it; seq 0 needs nothing."""
 
@@ -123,7 +140,7 @@ class Backend(Protocol):
 
     async def extend_holds(
         self,
-        event: CompiledEvent,
+        event: EventRef,
         hold_ids: Iterable[UUID],
         *,
         user_id: UUID,
@@ -136,7 +153,7 @@ class Backend(Protocol):
 
     async def release_holds(
         self,
-        event: CompiledEvent,
+        event: EventRef,
         hold_ids: Iterable[UUID],
         *,
         user_id: UUID | None,
@@ -145,7 +162,7 @@ class Backend(Protocol):
     ) -> HoldsReply: ...
 
     async def confirm_holds(
-        self, event: CompiledEvent, hold_ids: Iterable[UUID], *, sale: str, user_id: UUID | None, meta: bytes = b""
+        self, event: EventRef, hold_ids: Iterable[UUID], *, sale: str, user_id: UUID | None, meta: bytes = b""
     ) -> HoldsReply: ...
 
     async def expire_holds(self, organization_id: UUID, event_id: UUID, *, limit: int) -> ExpireReply: ...

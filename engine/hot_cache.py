@@ -5,6 +5,7 @@ calls taken was taken when the log said so; the worst it can do is refuse a seat
 release and its arrival here. It answers nothing while it does not follow the log.
 """
 
+import asyncio
 from collections import OrderedDict
 from contextlib import aclosing
 from uuid import UUID
@@ -28,8 +29,9 @@ class Taken(msgspec.Struct, frozen=True):
 class HotCache:
     """Taken seats, keyed by organisation, event and ordinal, the least recently fed forgotten first."""
 
-    def __init__(self, max_seats: int = 200_000) -> None:
+    def __init__(self, max_seats: int = 200_000, *, patience_s: float = 3.0) -> None:
         self._max_seats = max_seats
+        self._patience_s = patience_s
         self._seats: OrderedDict[tuple[UUID, UUID, int], tuple[UUID | None, int]] = OrderedDict()
         self._following = False
 
@@ -46,10 +48,16 @@ class HotCache:
         return Taken(holder, 0 if until_ms == _FOR_GOOD_MS else until_ms)
 
     async def follow(self, redis: Redis, shards: int, epoch: int) -> None:
-        """Feed the cache from the logs until cancelled or the connection breaks; empty and silent afterwards."""
+        """Feed the cache from the logs until cancelled; empty and silent afterwards.
+
+        Raises when the connection breaks, and TimeoutError when the server says nothing for the cache's patience, which
+        is more than the second after which a quiet log says so.
+        """
         try:
             async with aclosing(follow_logs(redis, range(shards), epoch)) as batches:
-                async for entries in batches:
+                while True:
+                    async with asyncio.timeout(self._patience_s):
+                        entries = await anext(batches)
                     self._following = True
                     for entry in entries:
                         self.apply(entry)

@@ -160,7 +160,8 @@ class CompiledEvent(msgspec.Struct, frozen=True):
                 policy.max_holds_per_ip or 0,
                 policy.rate_limit_seats,
                 policy.rate_limit_seconds * 1000,
-                retention_ms,
+                # A hold must stay on record for as long as it counts in the window.
+                max(retention_ms, policy.rate_limit_seconds * 1000),
             )
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from holdfast.engine.backend import Backend
 from holdfast.engine.errors import BackendError
@@ -36,7 +37,7 @@ class Reaper:
         while True:
             try:
                 expired = await self.reap()
-            except (BackendError, OSError) as error:
+            except (BackendError, RedisError, OSError) as error:
                 _log.warning("the reaper could not run: %s", error)
             else:
                 if expired:

@@ -128,6 +128,14 @@ def pack_rules(numbers: Sequence[int]) -> bytes:
     return _RULES.pack(*numbers)
 
 
+def pack_record(hold: HoldRecord) -> bytes:
+    """A hold's record as scripts write it."""
+    numbers = (hold.seq, hold.created_ms, hold.ttl_ms, len(hold.seats), len(hold.quantities))
+    head = _RECORD.pack(hold.user_id.bytes, hold.state.encode(), *numbers)
+    texts = "\n".join((hold.fingerprint, hold.address, hold.cart, hold.checkout, hold.extension))
+    return head + pack_pairs(hold.seats) + pack_pairs(hold.quantities) + texts.encode()
+
+
 def unpack_record(record: bytes) -> HoldRecord:
     user, state, seq, created_ms, ttl_ms, seat_count, quantity_count = _RECORD.unpack_from(record)
     seats_end = _RECORD.size + seat_count * _PAIR.size
@@ -150,13 +158,15 @@ def unpack_record(record: bytes) -> HoldRecord:
 
 
 def unpack_blocks(body: bytes, count: int) -> tuple[tuple[Block, ...], bytes]:
-    """The blocks at the start of a log entry's body, and what follows them."""
+    """The blocks at the start of a log entry's body, and what follows them. Raises as unpack_entry does."""
     blocks, at = [], 0
     for _ in range(count):
         seat_count, quantity_count = _BLOCK.unpack_from(body, at)
         seats_from = at + _BLOCK.size
         seats_end = seats_from + seat_count * _PAIR.size
         at = seats_end + quantity_count * _PAIR.size
+        if at > len(body):
+            raise ValueError("a log entry's body ends within its blocks")
         blocks.append(Block(unpack_pairs(body[seats_from:seats_end]), unpack_pairs(body[seats_end:at])))
     return tuple(blocks), body[at:]
 

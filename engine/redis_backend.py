@@ -1,5 +1,6 @@
 """The backend that decides in Redis: one coroutine per script, one round trip each."""
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
@@ -7,6 +8,7 @@ from uuid import UUID
 from holdfast.engine.backend import (
     AdminReply,
     EventReading,
+    EventRef,
     ExpireReply,
     Holder,
     HoldReply,
@@ -15,7 +17,7 @@ from holdfast.engine.backend import (
     Position,
     StoredHold,
 )
-from holdfast.engine.errors import Fenced
+from holdfast.engine.errors import Fenced, Unavailable
 from holdfast.engine.keys import EventKeys, ShardKeys, shard_of
 from holdfast.engine.layout import CompiledEvent, EventDocument, compile_event
 from holdfast.engine.records import (
@@ -60,17 +62,22 @@ class RedisBackend:
         seats: Iterable[tuple[int, int]] = (),
         quantities: Iterable[tuple[int, int]] = (),
     ) -> HoldReply:
-        wish = (pack_pairs(seats), pack_pairs(quantities))
+        try:
+            wish = (pack_pairs(seats), pack_pairs(quantities))
+        except ValueError:
+            return _refused(Status.INVALID_REQUEST)
         return await self._hold("hold_seats", event, holder, wish)
 
     async def allocate_seats(self, event: CompiledEvent, holder: Holder, *, zone: int, count: int) -> HoldReply:
+        if not 0 <= zone < len(event.zones):
+            return _refused(Status.SEAT_NOT_FOUND)
         stretch = event.zones[zone]
         wish = (b"%d" % zone, b"%d" % stretch.first, b"%d" % max(stretch.last, stretch.first), b"%d" % count)
         return await self._hold("allocate_seats", event, holder, wish)
 
     async def extend_holds(
         self,
-        event: CompiledEvent,
+        event: EventRef,
         hold_ids: Iterable[UUID],
         *,
         user_id: UUID,
@@ -99,7 +106,7 @@ class RedisBackend:
 
     async def release_holds(
         self,
-        event: CompiledEvent,
+        event: EventRef,
         hold_ids: Iterable[UUID],
         *,
         user_id: UUID | None,
@@ -110,7 +117,7 @@ class RedisBackend:
         return await self._end("release_holds", event, hold_ids, meta, owner, reason.encode())
 
     async def confirm_holds(
-        self, event: CompiledEvent, hold_ids: Iterable[UUID], *, sale: str, user_id: UUID | None, meta: bytes = b""
+        self, event: EventRef, hold_ids: Iterable[UUID], *, sale: str, user_id: UUID | None, meta: bytes = b""
     ) -> HoldsReply:
         owner = user_id.bytes if user_id else b""
         return await self._end("confirm_holds", event, hold_ids, meta, sale.encode(), owner)
@@ -236,7 +243,7 @@ class RedisBackend:
         return keys.shard.shard, head
 
     async def _end(
-        self, name: str, event: CompiledEvent, hold_ids: Iterable[UUID], meta: bytes, *words: bytes
+        self, name: str, event: EventRef, hold_ids: Iterable[UUID], meta: bytes, *words: bytes
     ) -> HoldsReply:
         keys = self._keys(event.organization_id, event.event_id)
         status, now_ms, seq, outcomes, seats, quantities = await self._run(
@@ -272,18 +279,27 @@ class RedisBackend:
 
     async def _reload_scripts(self, shard: int) -> None:
         """Load the scripts if this is the server the epoch was opened on; a restarted or promoted one is fenced off."""
+        connections = self._wire.connections
         info = await self._wire.call("INFO", "server")
         opened_on = await self._wire.call("GET", ShardKeys(shard, self._epoch).key("run"))
         if opened_on is None or b"run_id:" + opened_on not in info.splitlines():
             raise Fenced(f"shard {shard}: Redis is not the server on which epoch {self._epoch} was opened")
-        for script in self._scripts.values():
-            await self._wire.call("SCRIPT", "LOAD", script.source)
+        if self._wire.connections != connections:
+            raise Unavailable("the connection to Redis changed while its server was identified")
+        # Sent in one turn of the loop, the scripts reach the server that was identified, or none.
+        sources = [script.source for script in self._scripts.values()]
+        await asyncio.gather(*[self._wire.send(b"*3\r\n" + _bulk((b"SCRIPT", b"LOAD", each))) for each in sources])
 
     def _keys(self, organization_id: UUID, event_id: UUID) -> EventKeys:
         return EventKeys(ShardKeys(shard_of(event_id, self._shards), self._epoch), organization_id, event_id)
 
     def _position(self, keys: EventKeys, seq: int) -> Position:
         return Position(keys.shard.shard, self._epoch, seq)
+
+
+def _refused(status: Status) -> HoldReply:
+    """A refusal of what cannot even be put into a call."""
+    return HoldReply(status, None, 0, 0, Position(0, 0, 0), (), ())
 
 
 def _head(script: Script, keys: EventKeys) -> bytes:

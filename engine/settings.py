@@ -16,8 +16,18 @@ RedisUrl = Annotated[str, Meta(pattern=r"^(redis|rediss|unix)://.", description=
 PostgresDsn = Annotated[str, Meta(pattern=r"^postgres(ql)?://.", description="a postgresql:// URL")]
 Port = Annotated[int, Meta(ge=0, le=65535, description="a whole number from 0 to 65535")]
 Shards = Annotated[int, Meta(ge=1, le=16384, description="a whole number from 1 to 16384")]
+Entries = Annotated[int, Meta(ge=0, le=1_000_000_000, description="a whole number from 0 to 1000000000")]
 Text = Annotated[str, Meta(min_length=1, description="text that is not empty")]
 Secret = Annotated[str, Meta(min_length=SECRET_LENGTH_MIN, description=f"at least {SECRET_LENGTH_MIN} characters long")]
+HttpUrl = Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+[^\s#]*$", description="an http:// or https:// URL")]
+# Standard Webhooks asks for 24 bytes, which are eight groups of base64.
+WebhookSecret = Annotated[
+    str,
+    Meta(
+        pattern=r"^(whsec_([A-Za-z0-9+/]{4}){8,}([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?|(?!whsec_).{24,})$",
+        description="at least 24 characters long, or whsec_ followed by at least 24 bytes in base64",
+    ),
+]
 
 
 class SettingsError(Exception):
@@ -32,9 +42,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     host: Text = "127.0.0.1"
     port: Port = 8080
     shards: Shards = 16
+    replay_retention_entries: Entries = 100_000
+    max_backlog_entries: Entries = 100_000
     token_secret: Secret | None = None
     token_issuer: Text = "holdfast"  # noqa: S105 - the linter takes every token for a secret.
     token_audience: Text = "holdfast"  # noqa: S105
+    webhook_url: HttpUrl | None = None
+    webhook_secret: WebhookSecret | None = None
+
+    def __post_init__(self) -> None:
+        if (self.webhook_url is None) != (self.webhook_secret is None):
+            names = " and ".join(f"{name} ({variable(name)})" for name in ("webhook_url", "webhook_secret"))
+            raise SettingsError(f"{names} must be set together or not at all.")
 
     @classmethod
     def read(cls, environment: Mapping[str, str], **flags: object) -> Self:

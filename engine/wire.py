@@ -51,6 +51,7 @@ class Wire:
         self._timeout_s = timeout_s
         self._max_waiting = max_waiting
         self._connection: _Connection | None = None
+        self._connections = 0
         self._keeper: asyncio.Task[None] | None = None
         self._first_attempt = asyncio.Event()
 
@@ -64,11 +65,16 @@ class Wire:
             self._keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._keeper
-        self._drop(Unavailable("the wire is closed"))
+        self._drop(Unknown("the wire was closed"))
 
     @property
     def connected(self) -> bool:
-        return self._connection is not None
+        return self._connection is not None and not self._connection.closed.done()
+
+    @property
+    def connections(self) -> int:
+        """How many connections there have been: as long as it is the same, one incarnation of the server answers."""
+        return self._connections
 
     @property
     def waiting(self) -> int:
@@ -78,7 +84,8 @@ class Wire:
     def send(self, command: bytes) -> asyncio.Future[Any]:
         """Send one packed command. Fails at once when there is no connection or too many calls wait."""
         connection = self._connection
-        if connection is None:
+        # A connection is lost a few turns of the loop before the keeper gets to know.
+        if connection is None or connection.closed.done():
             raise Unavailable("there is no connection to Redis")
         if len(connection.waiting) >= self._max_waiting:
             raise Overloaded(f"{self._max_waiting} calls wait for Redis")
@@ -95,6 +102,7 @@ class Wire:
                 async with asyncio.timeout(self._timeout_s):
                     connection = await _connect(self._url)
                 self._connection, pause = connection, _RECONNECT_FIRST_S
+                self._connections += 1
                 self._first_attempt.set()
                 await self._watch(connection)
             except (OSError, TimeoutError, Unavailable, Unknown, ScriptFault):

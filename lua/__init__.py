@@ -82,7 +82,7 @@ def bundle(path: Path, includes: Path | None = None) -> Script:
     header, body = _split_header(path, rest)
     keys, arguments = _parameters(path, header["Keys"]), _parameters(path, header["Arguments"])
     code = "\n".join(_expand(path, body, includes or path.parent / "include", set()))
-    source = f"{shebang}\n{_inline(code, keys, arguments)}".encode()
+    source = f"{shebang}\n{_inline(path, code, keys, arguments)}".encode()
     return Script(
         name=path.stem,
         purpose=header["purpose"][0],
@@ -171,9 +171,13 @@ def _parameters(path: Path, lines: list[str]) -> tuple[Parameter, ...]:
     return tuple(found)
 
 
-def _inline(code: str, keys: tuple[Parameter, ...], arguments: tuple[Parameter, ...]) -> str:
+def _inline(path: Path, code: str, keys: tuple[Parameter, ...], arguments: tuple[Parameter, ...]) -> str:
     """The code with keys, arguments and constants in place of their names."""
-    values = {match["name"]: match["value"] for match in _CONSTANT.finditer(code)}
+    values: dict[str, str] = {}
+    for match in _CONSTANT.finditer(code):
+        value = values.setdefault(match["name"], match["value"])
+        if value != match["value"]:
+            raise ScriptError(f"{path.name}: the constant {match['name']} has two values, {value} and {match['value']}")
     values |= {f"KEY_{key.name.upper()}": f"KEYS[{i}]" for i, key in enumerate(keys, 1)}
     values |= {f"ARG_{argument.name.upper()}": f"ARGV[{i}]" for i, argument in enumerate(arguments, 1)}
     return _CAPITALS.sub(lambda match: values.get(match[0], match[0]), _CONSTANT.sub("", code))

@@ -20,10 +20,10 @@
 --   3 rules       bytes  the limits of that configuration, see include/hold_rules.lua
 --   4 meta        text   what the audit wants to know of the caller, JSON, up to 4,096 bytes
 --   5 hold        bytes  id of the hold, 16 bytes
---   6 fingerprint text   digest of the request's content, up to 16 bytes
+--   6 fingerprint text   digest of the request's content, up to 16 bytes, no newline
 --   7 user        bytes  id of the user, 16 bytes
---   8 address     text   digest of the client's address, up to 14 bytes, may be empty
---   9 cart        text   cart token without a newline, up to 255 bytes, may be empty
+--   8 address     text   digest of the client's address, up to 14 bytes, no newline, may be empty
+--   9 cart        text   cart token, up to 255 bytes, no newline, may be empty
 --   10 ttl_ms      int    ms the hold lives, 1,000 to 86,400,000
 --   11 zone        int    the zone, 0 to 65,535
 --   12 first       int    ordinal of the zone's first seat

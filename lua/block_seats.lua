@@ -39,9 +39,17 @@
 if not shard_epoch then
   return { FENCED, now_ms, 0, '', '' }
 end
+-- @include integer
 -- @include split_pairs
+local MAX_RETENTION_MS = 2592000000
+local retention_ms = integer(ARG_RETENTION_MS, 0, MAX_RETENTION_MS)
 local seats, quantities = split_pairs(ARG_SEATS, 1000, 2), split_pairs(ARG_QUANTITIES, 100, 1)
-if not seats or not quantities or #seats + #quantities == 0 or #ARG_SCOPE ~= 32 or #ARG_META > 4096 then
+local well_formed = seats and quantities and #seats + #quantities > 0 and retention_ms and #ARG_SCOPE == 32
+  and #ARG_META <= 4096
+for _, quantity in ipairs(quantities or {}) do
+  well_formed = well_formed and quantity[2] > 0
+end
+if not well_formed then
   return { INVALID_REQUEST, now_ms, 0, '', '' }
 end
 local event_version = call('HGET', KEY_COUNTS, 'version')
@@ -50,48 +58,42 @@ if not event_version then
 elseif event_version ~= ARG_VERSION then
   return { STALE_CONFIG, now_ms, 0, '', '' }
 end
--- @include integer
+
 -- @include end_holds
 -- @include find_lost_seats
 -- @include zone_counters
-local MAX_RETENTION_MS = 2592000000
-local retention_ms = integer(ARG_RETENTION_MS, 0, MAX_RETENTION_MS)
-if not retention_ms then
-  return { INVALID_REQUEST, now_ms, 0, '', '' }
+local refusal, in_the_way, zones_in_the_way, free = nil, {}, {}, {}
+local function refuse(status, seat, quantity)
+  if not refusal or status < refusal then
+    refusal, in_the_way, zones_in_the_way = status, {}, {}
+  end
+  if status == refusal then
+    in_the_way[#in_the_way + 1], zones_in_the_way[#zones_in_the_way + 1] = seat, quantity
+  end
 end
-local refusal, in_the_way, free = nil, {}, {}
 for _, seat in ipairs(seats) do
-  local status = nil
   local byte = call('GETRANGE', KEY_MAP, seat[2], seat[2])
   local _, zone_seats = zone_counters(seat[1])
   if not string.find(byte, '^[.hsbc]$') or not zone_seats or zone_seats == 0 then
-    status = SEAT_NOT_FOUND
+    refuse(SEAT_NOT_FOUND, seat[3], nil)
   elseif byte == 's' or byte == 'c' then
-    status = SEAT_NOT_AVAILABLE
+    refuse(SEAT_NOT_AVAILABLE, seat[3], nil)
   elseif byte ~= 'b' and find_lost_seats(seat[3]) ~= '' then
-    status = SEAT_HELD_BY_ANOTHER_USER
+    refuse(SEAT_HELD_BY_ANOTHER_USER, seat[3], nil)
   elseif byte ~= 'b' then
     free[#free + 1] = seat[3]
   end
-  if status and (not refusal or status < refusal) then
-    refusal, in_the_way = status, {}
-  end
-  if status and status == refusal then
-    in_the_way[#in_the_way + 1] = seat[3]
-  end
-end
-if refusal then
-  return { refusal, now_ms, 0, table.concat(in_the_way), '' }
 end
 for _, quantity in ipairs(quantities) do
   local capacity, zone_seats, held, sold, blocked = zone_counters(quantity[1])
   if not capacity or zone_seats > 0 then
-    return { SEAT_NOT_FOUND, now_ms, 0, '', quantity[3] }
-  elseif quantity[2] == 0 then
-    return { INVALID_REQUEST, now_ms, 0, '', '' }
+    refuse(SEAT_NOT_FOUND, nil, quantity[3])
   elseif quantity[2] > capacity - held - sold - blocked then
-    return { BLOCK_AT_CAPACITY, now_ms, 0, '', quantity[3] }
+    refuse(BLOCK_AT_CAPACITY, nil, quantity[3])
   end
+end
+if refusal then
+  return { refusal, now_ms, 0, table.concat(in_the_way), table.concat(zones_in_the_way) }
 end
 if #free + #quantities == 0 then
   return { REPEATED, now_ms, shard_seq, '', '' }

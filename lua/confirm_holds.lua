@@ -1,8 +1,9 @@
 #!lua
 -- Sells what holds have, all or nothing, once a payment has succeeded.
 --
--- Guarantees: a seat is sold at most once; the same sale repeated changes nothing; a hold that expired is sold if every seat
--- and unit of it can be had again, and otherwise nothing is sold and the reply says what was lost.
+-- Guarantees: a seat is sold at most once, also when two of the holds had it one after the other; the same sale
+-- repeated changes nothing; a hold that expired is sold if every seat and unit of it can be had again, and otherwise
+-- nothing is sold and the reply says what was lost.
 --
 -- Keys:
 --   1 open   string  the fence: the epoch, while this shard serves it
@@ -32,8 +33,8 @@
 -- Statuses, in order of precedence:
 --   fenced, invalid_request, event_not_found, event_unavailable, hold_not_found, not_hold_owner, hold_released,
 --   hold_sold, seats_lost, repeated, done
--- Log: expire for overdue holds on seats taken again, then sell.
--- Cost: O(units of the holds), at most 50 holds.
+-- Log: expire for overdue holds on what is taken again, then sell.
+-- Cost: O(units of the holds), at most 50 holds, the holds on their seats and 64 overdue ones.
 
 -- @include status
 -- @include layout
@@ -60,6 +61,9 @@ end
 -- @include find_lost_seats
 local outcomes, origins, from_held, taken_again, sold_units, last_seq = {}, {}, {}, {}, {}, 0
 local lost_seats, to_sell = {}, {}
+for i = 1, #ids do
+  keeping[ids[i]] = true
+end
 for i = 1, #ids do
   local hold = holds[i]
   outcomes[i] = DONE
@@ -92,9 +96,19 @@ local refusal = refuse_first(outcomes, { HOLD_NOT_FOUND, NOT_HOLD_OWNER, HOLD_RE
 if refusal then
   return { refusal, now_ms, 0, pack_bytes(outcomes), '', '' }
 end
+local MAX_OVERDUE = 64
 local due_records = #due_ids > 0 and call('HMGET', KEY_HOLDS, unpack(due_ids)) or {}
 -- @include lacking_units
 local lacking = lacking_units(taken_again, due_records)
+if lacking ~= '' then
+  for _, id in ipairs(call('ZRANGEBYSCORE', KEY_EXPIRY, '-inf', now_ms, 'LIMIT', 0, MAX_OVERDUE)) do
+    if not due_seen[id] and not keeping[id] then
+      due_ids[#due_ids + 1] = id
+    end
+  end
+  due_records = #due_ids > 0 and call('HMGET', KEY_HOLDS, unpack(due_ids)) or {}
+  lacking = lacking_units(taken_again, due_records)
+end
 if lacking ~= '' or refuse_first(outcomes, { SEATS_LOST }) then
   return { SEATS_LOST, now_ms, 0, pack_bytes(outcomes), table.concat(lost_seats), lacking }
 elseif #to_sell == 0 then

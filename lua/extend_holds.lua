@@ -1,8 +1,8 @@
 #!lua
 -- Gives holds more time, all or none, to their owner only.
 --
--- Guarantees: no hold outlives its creation by more than the total; the same key never extends twice; a checkout extends a
--- hold only once. A refusal writes nothing.
+-- Guarantees: no hold outlives its creation by more than the total; repeating the last key changes nothing; a checkout
+-- extends a hold only once. A refusal writes nothing.
 --
 -- Keys:
 --   1 open   string  the fence: the epoch, while this shard serves it
@@ -90,7 +90,7 @@ end
 
 -- @include append_log
 -- @include write_record
-append_log('extend', table.concat(ids), table.concat(packed_ends) .. ARG_CHECKOUT)
+append_log('extend', table.concat(ids), table.concat(packed_ends) .. ARG_CHECKOUT .. '\n' .. ARG_KEY)
 for i = 1, #ids do
   local hold = holds[i]
   hold.seq, hold.extension = shard_seq, ARG_KEY

@@ -21,7 +21,7 @@
 --   5 opens_ms  int    when sales open, ms since 1970, 0 for always
 --   6 closes_ms int    when sales close, ms since 1970, 0 for never
 --   7 length    int    bytes of the map, 0 when all zones are general admission
---   8 zones     bytes  capacity, ordinal of the first seat and bytes in the map (0: general admission) of each zone, 4 bytes each, up to 1,000 zones
+--   8 zones     bytes  capacity, first ordinal, bytes in the map (0: general admission), 4 bytes each; up to 1,000
 -- Reply:
 --   1 status int  one of the statuses
 --   2 now_ms int  the server's clock
@@ -48,8 +48,10 @@ if not config_well_formed or not length or #ARG_ZONES == 0 or #ARG_ZONES % ZONE_
   return { INVALID_REQUEST, now_ms, 0 }
 end
 local open_version = call('HGET', KEY_COUNTS, 'version')
-if open_version then
-  return { open_version == ARG_VERSION and REPEATED or EVENT_EXISTS, now_ms, shard_seq }
+if open_version == ARG_VERSION then
+  return { REPEATED, now_ms, shard_seq }
+elseif open_version then
+  return { EVENT_EXISTS, now_ms, 0 }
 end
 local map = call('GET', KEY_LOADING) or ''
 if #map ~= length then

@@ -48,4 +48,5 @@ for i = 1, #stored, 2 do
   end
 end
 local map = ARG_WANT_MAP == '1' and call('GET', KEY_MAP) or ''
-return { DONE, now_ms, shard_seq, config.version, config.state, config.opens_ms, config.closes_ms, table.concat(zones), map }
+return { DONE, now_ms, shard_seq, config.version, config.state, config.opens_ms, config.closes_ms, table.concat(zones),
+  map }

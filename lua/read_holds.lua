@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Reads holds by id, or all that one user has on record.
+-- Reads holds by id, or those of one user that live or count in the rate window.
 --
 -- Guarantees: all parts of the reply are of the same moment; with a user, other users' holds are left out.
 --
@@ -36,7 +36,8 @@ if listed == '' and #ARG_USER == ID_BYTES then
   listed = call('HGET', KEY_HOLDS, 'u' .. ARG_USER) or ''
 end
 local ids = split_ids(listed, 128)
-if not ids or #ARG_HOLDS > 100 * ID_BYTES or ARG_USER ~= '' and #ARG_USER ~= ID_BYTES or ARG_USER .. ARG_HOLDS == '' then
+if not ids or #ARG_HOLDS > 100 * ID_BYTES or ARG_USER ~= '' and #ARG_USER ~= ID_BYTES
+  or ARG_USER .. ARG_HOLDS == '' then
   return { INVALID_REQUEST, now_ms, 0, '', '', {} }
 end
 local found, ends, records = {}, {}, {}

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Gives the seats of holds back, with a reason.
 --
--- Guarantees: a sold seat is never released; releasing again changes nothing; a hold past its time ends as expired, not as
--- released. Holds that cannot be released do not keep the others from it; another user's hold keeps all.
+-- Guarantees: a sold seat is never released; releasing again changes nothing; a hold past its time ends as expired, not
+-- as released. Holds that cannot be released do not keep the others from it; another user's hold keeps all.
 --
 -- Keys:
 --   1 open   string  the fence: the epoch, while this shard serves it
@@ -19,7 +19,7 @@
 --   1 scope        bytes  organisation id and event id, 16 bytes each
 --   2 meta         text   what the audit wants to know of the caller, JSON, up to 4,096 bytes
 --   3 user         bytes  id of the owner, 16 bytes; empty for an administrator or the system
---   4 reason       text   user_cancelled, payment_failed or admin_override
+--   4 reason       text   user_cancelled, payment_failed, admin_override or not_persisted
 --   5 retention_ms int    ms that ended holds stay on record, up to 30 days
 --   6 holds        bytes  ids of the holds, 16 bytes each, 1 to 50
 -- Reply:
@@ -45,7 +45,7 @@ end
 -- @include end_holds
 -- @include read_holds
 local MAX_RETENTION_MS = 2592000000
-local reasons = { user_cancelled = true, payment_failed = true, admin_override = true }
+local reasons = { user_cancelled = true, payment_failed = true, admin_override = true, not_persisted = true }
 local retention_ms = integer(ARG_RETENTION_MS, 0, MAX_RETENTION_MS)
 if not ids or not retention_ms or not reasons[ARG_REASON] or #ARG_SCOPE ~= 32 or #ARG_META > 4096
   or ARG_USER ~= '' and #ARG_USER ~= ID_BYTES then

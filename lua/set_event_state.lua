@@ -1,8 +1,8 @@
 #!lua
 -- Changes the state, the sale window or the capacities of an open event.
 --
--- Guarantees: takes effect on the very next hold, because every hold names the version it was compiled from; a change made
--- against another version than the current one is refused.
+-- Guarantees: takes effect on the very next hold, because every hold names the version it was compiled from; a change
+-- made against another version than the current one is refused.
 --
 -- Keys:
 --   1 open   string  the fence: the epoch, while this shard serves it

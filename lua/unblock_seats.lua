@@ -53,7 +53,7 @@ end
 -- @include pack_blocks
 -- @include zone_counters
 -- @include forget_hints
-local blocked_seats, unknown = {}, {}
+local blocked_seats, unknown, unknown_zones = {}, {}, {}
 for _, seat in ipairs(seats) do
   local byte = call('GETRANGE', KEY_MAP, seat[2], seat[2])
   local _, zone_seats = zone_counters(seat[1])
@@ -63,19 +63,17 @@ for _, seat in ipairs(seats) do
     blocked_seats[#blocked_seats + 1] = seat[3]
   end
 end
-if #unknown > 0 then
-  return { SEAT_NOT_FOUND, now_ms, 0, table.concat(unknown), '' }
-end
 local unblocked = {}
 for _, quantity in ipairs(quantities) do
   local capacity, zone_seats, _, _, blocked = zone_counters(quantity[1])
   if not capacity or zone_seats > 0 then
-    return { SEAT_NOT_FOUND, now_ms, 0, '', quantity[3] }
+    unknown_zones[#unknown_zones + 1] = quantity[3]
+  elseif quantity[2] > 0 and blocked > 0 then
+    unblocked[#unblocked + 1] = struct.pack(PAIR, quantity[1], math.min(quantity[2], blocked))
   end
-  local units = math.min(quantity[2], blocked)
-  if units > 0 then
-    unblocked[#unblocked + 1] = struct.pack(PAIR, quantity[1], units)
-  end
+end
+if #unknown + #unknown_zones > 0 then
+  return { SEAT_NOT_FOUND, now_ms, 0, table.concat(unknown), table.concat(unknown_zones) }
 end
 if #blocked_seats + #unblocked == 0 then
   return { REPEATED, now_ms, shard_seq, '', '' }

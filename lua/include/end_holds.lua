@@ -7,8 +7,9 @@
 -- @include negate
 -- @include pack_blocks
 -- @include forget_hints
--- Ends live holds: logs them as one entry, frees their seats and units, and keeps their records until `forget_at_ms`. `ids`
--- and `records` run in parallel and have at least one hold; `ending` gives the operation, the reason and the state.
+-- Ends live holds: logs them as one entry, frees their seats and units, and keeps their records until `forget_at_ms`.
+-- `ids` and `records` run in parallel and have at least one hold; `ending` gives the operation, the reason and the
+-- state.
 local function end_holds(ids, records, ending, forget_at_ms)
   local holds, freed = {}, {}
   for i = 1, #ids do

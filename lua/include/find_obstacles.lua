@@ -1,6 +1,6 @@
--- Looks at every seat asked for: `refusal` is the status that takes precedence, `in_the_way` the seats that cause it and
--- `lifts_ms` when the last of them may come free. `own_hold` is a live hold by which the user has some of the seats,
--- `own_seats` the places of those in the list. A hold past its time is no obstacle: it goes to `due_ids`.
+-- Looks at every seat asked for: `refusal` is the status that takes precedence, `in_the_way` the seats that cause it
+-- and `lifts_ms` when the last of them may come free. `own_hold` is a live hold by which the user has some of the
+-- seats, `own_seats` the places of those in the list. A hold past its time is no obstacle: it goes to `due_ids`.
 local in_the_way, own_hold, own_seats, due_ids, due_seen = '', nil, nil, {}, nil
 for at = 1, #seats, PAIR_BYTES do
   local _, ordinal = struct.unpack(PAIR, seats, at)

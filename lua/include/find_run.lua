@@ -1,7 +1,7 @@
--- Finds the first `units` free seats in a row between the ordinals `first` and `last`: `run` is the ordinal of the first of
--- them, or nil. `hints` has, for runs of one to eight seats, an ordinal before which none starts: what an earlier
--- search has ruled out stays ruled out until a seat comes free. The map is read in growing blocks, because the best
--- seats are at the front.
+-- Finds the first `units` free seats in a row between the ordinals `first` and `last`: `run` is the ordinal of the
+-- first of them, or nil. `hints` has, for runs of one to eight seats, an ordinal before which none starts: what an
+-- earlier search has ruled out stays ruled out until a seat comes free. The map is read in growing blocks, because the
+-- best seats are at the front.
 local FIRST_BLOCK = 2048
 local LARGEST_BLOCK = 65536
 local HINTED_UNITS = 8

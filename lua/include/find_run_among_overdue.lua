@@ -1,5 +1,6 @@
 -- @include read_record
--- Looks again for `run` as if the seats of overdue holds (at most 64) were free, and notes those holds as due if that helps.
+-- Looks again for `run` as if the seats of overdue holds (at most 64) were free, and notes those holds as due if that
+-- helps.
 local MAX_OVERDUE = 64
 local overdue = call('ZRANGEBYSCORE', KEY_EXPIRY, '-inf', now_ms, 'LIMIT', 0, MAX_OVERDUE)
 if #overdue > 0 then

@@ -1,6 +1,6 @@
--- Compares the wish with the zones' counters: `misplaced` has the zones that do not exist or are of the other kind, `short`
--- those without room for it, with the units they lack. A blocked seat is out of reach by its own byte in the map, a
--- blocked general-admission place only by this sum.
+-- Compares the wish with the zones' counters: `misplaced` has the zones that do not exist or are of the other kind,
+-- `short` those without room for it, with the units they lack. A blocked seat is out of reach by its own byte in the
+-- map, a blocked general-admission place only by this sum.
 local misplaced, short = '', ''
 for i = 1, #zone_names do
   local zone, packed = zone_names[i], counts[i + 1]

@@ -1,6 +1,6 @@
 -- @include layout
--- Reads the rules of the compiled event, and whether the arguments every new hold has are well formed. The rules are packed
--- numbers; zero means no limit:
+-- Reads the rules of the compiled event, and whether the arguments every new hold has are well formed. The rules are
+-- packed numbers; zero means no limit:
 --   selling          1 while the event's state allows sales, 2 when it is cancelled, else 0
 --   opens_ms         when sales open
 --   closes_ms        when sales close
@@ -15,12 +15,13 @@ local RULES = '>BI8I8I4I2I4I4I4I4I4'
 local RULES_BYTES = 43
 local well_formed = #ARG_RULES == RULES_BYTES and #ARG_SCOPE == 32 and #ARG_HOLD == ID_BYTES and #ARG_USER == ID_BYTES
   and #ARG_FINGERPRINT <= 16 and #ARG_ADDRESS <= 14 and #ARG_CART <= 255 and #ARG_META <= 4096
-  and not string.find(ARG_CART, '\n', 1, true)
+  and not string.find(ARG_FINGERPRINT .. ARG_ADDRESS .. ARG_CART, '\n', 1, true)
 local ttl_ms = tonumber(ARG_TTL_MS)
-local selling, opens_ms, closes_ms, max_backlog, max_units, user_units, address_units, window_units, window_ms, retention_ms
+local selling, opens_ms, closes_ms, max_backlog, max_units
+local user_units, address_units, window_units, window_ms, retention_ms
 if well_formed and ttl_ms and ttl_ms % 1 == 0 and ttl_ms >= 1000 and ttl_ms <= 86400000 then
-  selling, opens_ms, closes_ms, max_backlog, max_units, user_units, address_units, window_units, window_ms, retention_ms =
-    struct.unpack(RULES, ARG_RULES)
+  selling, opens_ms, closes_ms, max_backlog, max_units, user_units, address_units, window_units, window_ms,
+    retention_ms = struct.unpack(RULES, ARG_RULES)
 else
   well_formed = false
 end

@@ -16,7 +16,8 @@ if user_list or address_list then
 end
 if user_units > 0 and user_live + units > user_units or user_list and #user_list >= MAX_LIST_BYTES then
   refusal, lifts_ms = USER_LIMIT_EXCEEDED, user_usage and user_usage.first_end_ms or 0
-elseif follow_address and (address_live + units > address_units or address_list and #address_list >= MAX_LIST_BYTES) then
+elseif follow_address
+  and (address_live + units > address_units or address_list and #address_list >= MAX_LIST_BYTES) then
   refusal, lifts_ms = ADDRESS_LIMIT_EXCEEDED, address_usage and address_usage.first_end_ms or 0
 elseif window_units > 0 and user_recent + units > window_units then
   refusal = RATE_LIMIT_EXCEEDED

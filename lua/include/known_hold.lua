@@ -1,6 +1,6 @@
 -- @include read_record
--- What a hold id already on record means for a new request under it: the first result while the hold lives or is sold, else
--- how it ended since, or that the id was used for something else.
+-- What a hold id already on record means for a new request under it: the first result while the hold lives or is sold,
+-- else how it ended since, or that the id was used for something else.
 local hold = read_record(on_record)
 local ends_ms = tonumber(call('ZSCORE', KEY_EXPIRY, ARG_HOLD) or 0)
 if hold.user ~= ARG_USER or hold.fingerprint ~= ARG_FINGERPRINT then

@@ -1,7 +1,7 @@
 -- @include count_zones
 -- @include read_record
--- The zones that lack room for the units wanted, by zone, once the given records have given theirs back: pairs of zone and
--- units lacking.
+-- The zones that lack room for the units wanted, by zone, once the given records have given theirs back: pairs of zone
+-- and units lacking.
 local function lacking_units(wanted, returning_records)
   local returning, names, lacking = {}, {}, {}
   for _, record in ipairs(returning_records) do

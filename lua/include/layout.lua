@@ -1,5 +1,5 @@
--- How values are packed, big-endian; engine/records.py reads the same layouts. (A large number given to redis.call as such
--- costs a microsecond to format: pack it, or format it with %d.)
+-- How values are packed, big-endian; engine/records.py reads the same layouts. (A large number given to redis.call as
+-- such costs a microsecond to format: pack it, or format it with %d.)
 -- A log entry's head is the time in ms, the organisation and the event.
 -- A pair is a zone and either the ordinal of a seat or a quantity. A zone counts capacity, seats (none for general
 -- admission), held, sold and blocked. A hold record is the user's id, the state, the number of the log entry that

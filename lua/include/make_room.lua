@@ -1,6 +1,6 @@
 -- @include end_holds
--- Expires the holds that are due; where zones are still short, overdue holds of the event too, at most 64. When even that
--- does not make room it refuses, and nothing is written.
+-- Expires the holds that are due; where zones are still short, overdue holds of the event too, at most 64. When even
+-- that does not make room it refuses, and nothing is written.
 local MAX_OVERDUE = 64
 if short ~= '' then
   local overdue = call('ZRANGEBYSCORE', KEY_EXPIRY, '-inf', now_ms, 'LIMIT', 0, MAX_OVERDUE)
@@ -28,5 +28,6 @@ end
 if lacking ~= '' then
   return { BLOCK_AT_CAPACITY, '', 0, now_ms, 0, '', lacking }
 end
-end_holds(due_ids, due_records, { operation = 'expire', reason = 'ttl_expired', state = STATE_EXPIRED }, now_ms + retention_ms)
+local expiry = { operation = 'expire', reason = 'ttl_expired', state = STATE_EXPIRED }
+end_holds(due_ids, due_records, expiry, now_ms + retention_ms)
 counts = call('HMGET', KEY_COUNTS, 'version', unpack(zone_names))

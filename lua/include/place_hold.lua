@@ -1,5 +1,5 @@
--- Writes a hold of `seats` and `quantities`, `totals` by zone, that every check has allowed: the log entry, then the record
--- with its holders' lists, its end, its seats, and the counters of its zones, last read into `counts`.
+-- Writes a hold of `seats` and `quantities`, `totals` by zone, that every check has allowed: the log entry, then the
+-- record with its holders' lists, its end, its seats, and the counters of its zones, last read into `counts`.
 local ends_ms = now_ms + ttl_ms
 shard_seq = shard_seq + 1
 local record = struct.pack(RECORD, ARG_USER, STATE_HELD, shard_seq, now_ms, ttl_ms, #seats / PAIR_BYTES,

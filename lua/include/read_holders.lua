@@ -1,4 +1,5 @@
--- Reads what is on record under this hold id, and the lists of holds of this user and, where a limit asks, this address.
+-- Reads what is on record under this hold id, and the lists of holds of this user and, where a limit asks, this
+-- address.
 local follow_address = address_units > 0 and ARG_ADDRESS ~= ''
 local user_field, address_field = 'u' .. ARG_USER, 'a' .. ARG_ADDRESS
 local listed

@@ -1,7 +1,7 @@
 -- @include split_ids
 -- @include read_record
--- Reads the holds an operation names, at most 50: their ids, their fields (false where there is no record) and when the live
--- ones end (0 otherwise). `ids` is nil when the argument is not a list of at least one id.
+-- Reads the holds an operation names, at most 50: their ids, their fields (false where there is no record) and when the
+-- live ones end (0 otherwise). `ids` is nil when the argument is not a list of at least one id.
 local MAX_HOLDS = 50
 local ids, holds, ends = split_ids(ARG_HOLDS, MAX_HOLDS), {}, {}
 if ids and #ids == 0 then

@@ -1,5 +1,6 @@
--- Reads the seats and quantities asked for: `units` in all, `totals` by zone, the zones in `zone_names` with those of seats
--- first (`seat_zones` of them). A seat or a zone listed twice, an empty wish, a quantity of zero are not well formed.
+-- Reads the seats and quantities asked for: `units` in all, `totals` by zone, the zones in `zone_names` with those of
+-- seats first (`seat_zones` of them). A seat or a zone listed twice, an empty wish, a quantity of zero are not well
+-- formed.
 local MAX_UNITS = 100
 local MAX_PAIR_BYTES = 600
 local seats, quantities = ARG_SEATS, ARG_QUANTITIES

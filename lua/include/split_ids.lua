@@ -1,5 +1,6 @@
 -- @include layout
--- Splits ids joined without a separator into a list; nil for a broken length, more than `limit` ids, or an id given twice.
+-- Splits ids joined without a separator into a list; nil for a broken length, more than `limit` ids, or an id given
+-- twice.
 local function split_ids(joined, limit)
   if #joined % ID_BYTES ~= 0 or #joined > ID_BYTES * limit then
     return nil

@@ -1,6 +1,6 @@
 -- @include layout
--- Splits packed pairs into a list of { zone, value, bytes }; nil for a broken length, more than `limit` pairs, or the same zone
--- (unique_part 1) or value (unique_part 2) twice.
+-- Splits packed pairs into a list of { zone, value, bytes }; nil for a broken length, more than `limit` pairs, or the
+-- same zone (unique_part 1) or value (unique_part 2) twice.
 local function split_pairs(packed, limit, unique_part)
   if #packed % PAIR_BYTES ~= 0 or #packed > limit * PAIR_BYTES then
     return nil

@@ -1,6 +1,6 @@
 -- @include layout
--- Writes `byte` into the map for every seat of the pairs, neighbours in one step; with an owner (a hold id) also the owner of
--- each. A freed seat keeps its last owner, which the byte in the map makes meaningless.
+-- Writes `byte` into the map for every seat of the pairs, neighbours in one step; with an owner (a hold id) also the
+-- owner of each. A freed seat keeps its last owner, which the byte in the map makes meaningless.
 local function write_seats(seats, byte, owner)
   local at, length = 1, #seats
   while at <= length do

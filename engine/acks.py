@@ -1,0 +1,98 @@
+"""Waiting until what Redis decided is committed.
+
+A reply of a backend names its position in its shard's log. The persister commits the log in order and tells how far it
+came; whoever waits for a position at or below that mark is answered, all those of a commit at once.
+"""
+
+import asyncio
+from collections import OrderedDict
+from enum import StrEnum
+from heapq import heappop, heappush
+from itertools import count
+
+from holdfast.engine.backend import Position
+from holdfast.engine.errors import Unknown
+from holdfast.engine.status import Status
+
+_REMEMBERED_REJECTIONS = 10_000
+
+
+class Ack(StrEnum):
+    """What a caller waits for: the commit in Postgres, or only the decision in Redis."""
+
+    POSTGRES = "postgres"
+    REDIS = "redis"
+
+
+class Acks:
+    """The marks of all shards, and those who wait for them."""
+
+    def __init__(self) -> None:
+        self._epochs: dict[int, int] = {}
+        self._marks: dict[tuple[int, int], int] = {}
+        self._waiting: dict[int, list[tuple[int, int, int, asyncio.Future[None]]]] = {}
+        self._order = count()
+        self._rejections: OrderedDict[tuple[int, int, int], Status] = OrderedDict()
+
+    def mark(self, shard: int) -> tuple[int, int]:
+        """The epoch and number up to which a shard's log is known to be committed."""
+        epoch = self._epochs.get(shard, 0)
+        return epoch, self._marks.get((shard, epoch), 0)
+
+    @property
+    def oldest_waiting(self) -> dict[int, tuple[int, int]]:
+        """The first position that is waited for, by shard."""
+        return {shard: (waiting[0][0], waiting[0][1]) for shard, waiting in self._waiting.items() if waiting}
+
+    async def wait(self, position: Position, timeout_s: float) -> Status | None:
+        """Return once the position is committed: None, or the refusal if Postgres rejected what was decided there.
+
+        Raises Unknown when that takes too long, or when a later epoch took the shard over before it was known: it may be
+        committed, so ask again under the same hold id.
+        """
+        if position.seq > self._marks.get((position.shard, position.epoch), 0):
+            if position.epoch < self._epochs.get(position.shard, 0):
+                raise _epoch_is_over()
+            committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waiting = self._waiting.setdefault(position.shard, [])
+            # The order of arrival breaks ties, so that two futures are never compared.
+            heappush(waiting, (position.epoch, position.seq, next(self._order), committed))
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await committed
+            except TimeoutError:
+                raise Unknown(
+                    f"not committed within {timeout_s} s; the outcome is unknown, repeat with the same key"
+                ) from None
+        return self._rejections.get((position.shard, position.epoch, position.seq))
+
+    def advance(self, shard: int, epoch: int, seq: int) -> None:
+        """Everything of the shard up to here is committed: answer those who waited for it."""
+        if (epoch, seq) <= self.mark(shard):
+            return
+        self._epochs[shard], self._marks[shard, epoch] = epoch, seq
+        waiting = self._waiting.get(shard)
+        while waiting and waiting[0][:2] <= (epoch, seq):
+            waited_epoch, _, _, committed = heappop(waiting)
+            if committed.done():
+                continue
+            if waited_epoch == epoch:
+                committed.set_result(None)
+            else:
+                # What an epoch left behind when it ended is never applied.
+                committed.set_exception(_epoch_is_over())
+
+    def reject(self, shard: int, epoch: int, seq: int, status: Status) -> None:
+        """What was decided at this position did not get into Postgres. Say so before advancing past it."""
+        self._rejections[shard, epoch, seq] = status
+        while len(self._rejections) > _REMEMBERED_REJECTIONS:
+            self._rejections.popitem(last=False)
+
+
+def _epoch_is_over() -> Unknown:
+    return Unknown("the shard was taken over before the commit was known; repeat with the same key")
+
+
+def rejection_status(reason: str) -> Status:
+    """The refusal a rejection stands for."""
+    return Status[reason.upper()]

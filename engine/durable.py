@@ -1,0 +1,108 @@
+"""The backend that answers when its decision is committed."""
+
+from collections.abc import Iterable
+from typing import TypeVar
+from uuid import UUID
+
+import msgspec
+
+from holdfast.engine.acks import Ack, Acks
+from holdfast.engine.backend import AdminReply, Backend, EventRef, Holder, HoldReply, HoldsReply
+from holdfast.engine.layout import CompiledEvent
+from holdfast.engine.status import Status
+
+Reply = TypeVar("Reply", HoldReply, HoldsReply, AdminReply)
+
+
+class DurableBackend:
+    """Calls a backend, then waits for Postgres unless told that Redis is enough. Sales always wait.
+
+    A decision that Postgres rejects is returned as the refusal it is; the persister gives the seats back in Redis. When
+    the commit takes too long the outcome is Unknown: the caller repeats the request under the same hold id or key.
+    """
+
+    def __init__(self, backend: Backend, acks: Acks, *, timeout_s: float = 5.0) -> None:
+        self._backend = backend
+        self._acks = acks
+        self._timeout_s = timeout_s
+
+    async def hold_seats(
+        self,
+        event: CompiledEvent,
+        holder: Holder,
+        *,
+        seats: Iterable[tuple[int, int]] = (),
+        quantities: Iterable[tuple[int, int]] = (),
+        ack: Ack = Ack.POSTGRES,
+    ) -> HoldReply:
+        reply = await self._backend.hold_seats(event, holder, seats=seats, quantities=quantities)
+        return await self._committed(reply, ack)
+
+    async def allocate_seats(
+        self, event: CompiledEvent, holder: Holder, *, zone: int, count: int, ack: Ack = Ack.POSTGRES
+    ) -> HoldReply:
+        reply = await self._backend.allocate_seats(event, holder, zone=zone, count=count)
+        return await self._committed(reply, ack)
+
+    async def extend_holds(
+        self,
+        event: EventRef,
+        hold_ids: Iterable[UUID],
+        *,
+        user_id: UUID,
+        key: str,
+        extension_ms: int,
+        total_ms: int,
+        checkout: str = "",
+        meta: bytes = b"",
+        ack: Ack = Ack.POSTGRES,
+    ) -> HoldsReply:
+        reply = await self._backend.extend_holds(
+            event,
+            hold_ids,
+            user_id=user_id,
+            key=key,
+            extension_ms=extension_ms,
+            total_ms=total_ms,
+            checkout=checkout,
+            meta=meta,
+        )
+        return await self._committed(reply, ack)
+
+    async def release_holds(
+        self,
+        event: EventRef,
+        hold_ids: Iterable[UUID],
+        *,
+        user_id: UUID | None,
+        reason: str,
+        meta: bytes = b"",
+        ack: Ack = Ack.POSTGRES,
+    ) -> HoldsReply:
+        reply = await self._backend.release_holds(event, hold_ids, user_id=user_id, reason=reason, meta=meta)
+        return await self._committed(reply, ack)
+
+    async def confirm_holds(
+        self, event: EventRef, hold_ids: Iterable[UUID], *, sale: str, user_id: UUID | None, meta: bytes = b""
+    ) -> HoldsReply:
+        reply = await self._backend.confirm_holds(event, hold_ids, sale=sale, user_id=user_id, meta=meta)
+        return await self._committed(reply, Ack.POSTGRES)
+
+    async def _committed(self, reply: Reply, ack: Ack) -> Reply:
+        """A refusal wrote nothing and never waits; neither does a caller to whom Redis is enough."""
+        if ack is Ack.REDIS or not reply.status.succeeded or reply.position.seq == 0:
+            return reply
+        refusal = await self._acks.wait(reply.position, self._timeout_s)
+        return reply if refusal is None else _refused(reply, refusal)
+
+
+def _refused(reply: Reply, refusal: Status) -> Reply:
+    """The reply as if the refusal had come from the script."""
+    if isinstance(reply, HoldReply):
+        nothing: dict[str, object] = {"hold_id": None, "until_ms": 0, "seats": (), "quantities": ()}
+    elif isinstance(reply, HoldsReply):
+        outcomes = tuple(refusal for _ in reply.outcomes)
+        nothing = {"outcomes": outcomes, "ends_ms": (), "seats": (), "quantities": ()}
+    else:
+        nothing = {}
+    return msgspec.structs.replace(reply, status=refusal, **nothing)

@@ -1,0 +1,103 @@
+"""`holdfast serve` and `holdfast keep` as an operator runs them, without `up`."""
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+from holdfast.ports import LOOPBACK, listen
+from support.commands import Command, is_running, wait_until
+
+StartCommand = Callable[..., Command]
+
+
+def test_serve_answers_at_the_address_it_prints_until_it_is_told_to_stop(holdfast: StartCommand) -> None:
+    command = holdfast("serve", "--port", "0")
+
+    with urlopen(f"{address(command)}/healthz", timeout=5) as response:
+        assert response.status == 200
+    command.process.terminate()
+    assert command.wait() == 0
+    assert command.stderr == ""
+
+
+def test_serve_can_be_started_again_at_once_while_old_connections_linger(holdfast: StartCommand) -> None:
+    first = holdfast("serve", "--port", "0")
+    netloc = urlsplit(address(first)).netloc
+    with closing(HTTPConnection(netloc, timeout=5)) as connection:
+        connection.request("GET", "/healthz")
+        connection.getresponse().read()
+        # The server closes first, so the lingering end of this connection is on its port.
+        first.process.terminate()
+        assert first.wait() == 0
+
+    second = holdfast("serve", "--port", netloc.rpartition(":")[2])
+
+    assert address(second) == f"http://{netloc}"
+
+
+def test_serve_on_a_taken_port_is_one_sentence(holdfast: StartCommand) -> None:
+    with listen(LOOPBACK, 0) as taken:
+        port = taken.getsockname()[1]
+        for workers in ("1", "2"):
+            command = holdfast("serve", "--port", str(port), "--workers", workers)
+
+            assert command.wait() == 1
+            assert command.stderr == f"holdfast: Port {port} on 127.0.0.1 is already in use.\n"
+
+
+def test_workers_share_a_port_and_stop_together(holdfast: StartCommand) -> None:
+    command = holdfast("serve", "--port", "0", "--workers", "2")
+    wait_until(lambda: command.stdout.count("Serving on") == 2, "both workers serve")
+    workers = children(command.process.pid)
+
+    assert len(workers) == 2
+    assert len(set(command.stdout.splitlines())) == 1
+    with urlopen(f"{address(command)}/healthz", timeout=5) as response:
+        assert response.status == 200
+    command.process.terminate()
+    assert command.wait() == 0
+    assert not any(is_running(pid) for pid in workers)
+
+
+def test_the_death_of_a_worker_ends_the_others(holdfast: StartCommand) -> None:
+    command = holdfast("serve", "--port", "0", "--workers", "2")
+    wait_until(lambda: command.stdout.count("Serving on") == 2, "both workers serve")
+    workers = children(command.process.pid)
+
+    os.kill(workers[1], signal.SIGKILL)
+
+    assert command.wait() == 1
+    assert command.stderr == "holdfast: The worker 2 was killed by SIGKILL.\n"
+    assert not any(is_running(pid) for pid in workers)
+
+
+def test_keep_stays_until_it_is_told_to_stop(holdfast: StartCommand) -> None:
+    command = holdfast("keep")
+    # Linux shows which signals a process has a handler for; the keeper waits once it has one for SIGTERM.
+    wait_until(lambda: signal.SIGTERM in caught_signals(command.process.pid), "the keeper waits")
+
+    command.process.terminate()
+
+    assert command.wait() == 0
+    assert command.stderr == ""
+
+
+def address(command: Command) -> str:
+    found = wait_until(lambda: re.search(r"Serving on (\S+)\n", command.stdout), "the address is printed")
+    url: str = found[1]
+    return url
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def caught_signals(pid: int) -> set[int]:
+    (mask,) = re.findall(r"SigCgt:\s+([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text())
+    return {number for number in range(1, 65) if int(mask, 16) >> (number - 1) & 1}
