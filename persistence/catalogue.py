@@ -1,0 +1,223 @@
+"""Events in Postgres: the document as it was loaded, and its zones and seats as rows."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from holdfast.engine.keys import shard_of
+from holdfast.engine.layout import CompiledEvent, EventDocument, ZoneDocument, compile_event
+from holdfast.engine.records import ZoneCounts
+from holdfast.persistence.pool import Connection
+from holdfast.persistence.sql import query
+
+# The class of these advisory locks, the bytes of "EVEN"; locks of other classes never meet them.
+EVENT_LOCKS = 0x4556454E
+
+_DOCUMENT = msgspec.json.Decoder(EventDocument)
+_SEAT_COLUMNS = (
+    "event_id",
+    "ordinal",
+    "organization_id",
+    "seat_id",
+    "zone",
+    "row",
+    "number",
+    "category",
+    "status",
+)
+
+
+class CatalogueError(Exception):
+    """An event that cannot be saved as it is; the text is one sentence for whoever sent it."""
+
+
+class SaveResult(StrEnum):
+    CREATED = "created"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+
+
+class EventSummary(msgspec.Struct, frozen=True):
+    """What a list of events shows of each."""
+
+    organization_id: UUID
+    event_id: UUID
+    name: str
+    state: str
+    config_version: str
+    shard: int
+    sale_start: datetime | None
+    sale_end: datetime | None
+
+
+async def save_event(connection: Connection, event: CompiledEvent, shards: int) -> SaveResult:
+    """Save an event with its zones and seats, or take over what changed of one that is there, in one transaction.
+
+    Names, state, window, policy and capacities may change. Seats may not, because holds and tickets refer to them by
+    their ordinal. Raises CatalogueError.
+    """
+    document = msgspec.json.encode(event.document, order="deterministic").decode()
+    shard = shard_of(event.event_id, shards)
+    try:
+        async with connection.transaction():
+            await connection.execute(query("insert_organization"), event.organization_id)
+            if await connection.fetchval(
+                query("insert_event"),
+                event.event_id,
+                event.organization_id,
+                event.document.name,
+                event.document.state,
+                shard,
+                event.version,
+                document,
+                event.document.sale_start,
+                event.document.sale_end,
+            ):
+                await _insert_layout(connection, event)
+                return SaveResult.CREATED
+            return await _update(connection, event, document, shard)
+    except (asyncpg.UntranslatableCharacterError, asyncpg.CharacterNotInRepertoireError):
+        raise CatalogueError("A name or an id contains the character NUL, which Postgres cannot keep.") from None
+
+
+async def load_event(connection: Connection, organization_id: UUID, event_id: UUID) -> CompiledEvent | None:
+    """An organisation's event, compiled, or nothing if it has no such event."""
+    document = await connection.fetchval(query("load_event"), event_id, organization_id)
+    return None if document is None else compile_event(organization_id, _DOCUMENT.decode(document))
+
+
+async def list_events(connection: Connection, organization_id: UUID | None) -> tuple[EventSummary, ...]:
+    """The events of an organisation, or of all, oldest first."""
+    rows = await connection.fetch(query("list_events"), organization_id)
+    return tuple(EventSummary(**row) for row in rows)
+
+
+async def organization_of(connection: Connection, event_id: UUID) -> UUID | None:
+    """Whose an event is. For operators only: a caller with an organisation of its own names it."""
+    found: UUID | None = await connection.fetchval(query("find_event_organization"), event_id)
+    return found
+
+
+async def read_counts(connection: Connection, event: CompiledEvent) -> tuple[ZoneCounts, ...]:
+    """What Postgres counts in each zone of an event."""
+    rows = await connection.fetch(query("read_zone_counts"), event.event_id, event.organization_id)
+    return tuple(ZoneCounts(**row) for row in rows)
+
+
+async def is_as_new(connection: Connection, event: CompiledEvent) -> bool:
+    """Whether nothing is held, sold or blocked that the document does not block: only then may it open from that."""
+    for counts, blocked in zip(await read_counts(connection, event), _blocked_seats(event), strict=True):
+        if counts.held or counts.sold or counts.blocked != blocked:
+            return False
+    rows = await connection.fetch(query("list_taken_seats"), event.event_id, event.organization_id)
+    blocked_ids = event.document.blocked_seat_ids
+    return all(row["status"] == "blocked" and event.seat_at[row["ordinal"]].seat_id in blocked_ids for row in rows)
+
+
+@asynccontextmanager
+async def changing(connection: Connection, event_id: UUID) -> AsyncIterator[None]:
+    """One change of an event's configuration at a time, in Postgres and in Redis, across all processes.
+
+    Without this the two could end up with the versions of different callers.
+    """
+    await connection.execute(query("begin_event_change"), EVENT_LOCKS, event_id)
+    try:
+        yield
+    finally:
+        # The lock of a lost connection is gone with it.
+        if not connection.is_closed():
+            await connection.execute(query("end_event_change"), EVENT_LOCKS, event_id)
+
+
+async def _insert_layout(connection: Connection, event: CompiledEvent) -> None:
+    zones = [zone.document for zone in event.zones]
+    await connection.execute(
+        query("insert_zones"),
+        event.event_id,
+        event.organization_id,
+        [zone.index for zone in event.zones],
+        [zone.zone_id for zone in zones],
+        [zone.zone_type for zone in zones],
+        [zone.name for zone in zones],
+        [zone.capacity for zone in zones],
+        [len(zone.seats) for zone in zones],
+        _blocked_seats(event),
+    )
+    await connection.copy_records_to_table("seats", records=_seat_records(event), columns=_SEAT_COLUMNS)
+
+
+def _seat_records(event: CompiledEvent) -> Iterator[tuple[object, ...]]:
+    blocked = event.document.blocked_seat_ids
+    for ordinal, seat in event.seat_at.items():
+        yield (
+            event.event_id,
+            ordinal,
+            event.organization_id,
+            seat.seat_id,
+            event.seats[seat.seat_id].zone,
+            seat.row,
+            seat.number,
+            seat.category,
+            "blocked" if seat.seat_id in blocked else "available",
+        )
+
+
+def _blocked_seats(event: CompiledEvent) -> list[int]:
+    """How many seats of each zone the document blocks."""
+    blocked = event.document.blocked_seat_ids
+    return [sum(seat.seat_id in blocked for seat in zone.document.seats) for zone in event.zones]
+
+
+async def _update(connection: Connection, event: CompiledEvent, document: str, shard: int) -> SaveResult:
+    stored: Any = await connection.fetchrow(query("lock_event"), event.event_id, document)
+    if stored["organization_id"] != event.organization_id:
+        raise CatalogueError(f"The event {event.event_id} belongs to another organisation.")
+    if stored["shard"] != shard:
+        raise CatalogueError(f"The event {event.event_id} was saved under another number of shards.")
+    if stored["same_document"] and stored["config_version"] == event.version:
+        return SaveResult.UNCHANGED
+    if place := _difference(_DOCUMENT.decode(stored["document"]), event.document):
+        raise CatalogueError(
+            f"The event {event.event_id} has other {place}: names, state, window, policy and capacities of a saved "
+            f"event may change, its zones and seats may not."
+        )
+    await connection.execute(
+        query("update_event"),
+        event.event_id,
+        event.organization_id,
+        event.document.name,
+        event.document.state,
+        event.version,
+        document,
+        event.document.sale_start,
+        event.document.sale_end,
+    )
+    await connection.execute(
+        query("update_zones"),
+        event.event_id,
+        event.organization_id,
+        [zone.index for zone in event.zones],
+        [zone.document.name for zone in event.zones],
+        [zone.document.capacity for zone in event.zones],
+    )
+    return SaveResult.CHANGED
+
+
+def _difference(old: EventDocument, new: EventDocument) -> str | None:
+    """The first place where two documents differ in what may not change, as the document calls it."""
+    if [_identity(zone) for zone in old.zones] != [_identity(zone) for zone in new.zones]:
+        return "zones"
+    for index, (before, after) in enumerate(zip(old.zones, new.zones, strict=True)):
+        if before.seats != after.seats:
+            return f"zones[{index}].seats"
+    return None if old.blocked_seat_ids == new.blocked_seat_ids else "blocked_seat_ids"
+
+
+def _identity(zone: ZoneDocument) -> tuple[object, ...]:
+    return zone.zone_id, zone.zone_type

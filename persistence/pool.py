@@ -1,0 +1,65 @@
+"""Connections to Postgres: the one place that says how they are made, limited and named.
+
+There is no codec for JSON on purpose: a jsonb value comes as text, which msgspec decodes straight into the type that
+is wanted, and goes as text that it has encoded.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from holdfast.persistence.sql import query
+
+STATEMENT_TIMEOUT_MS = 2_000
+CONNECT_TIMEOUT_SECONDS = 5.0
+
+# How much longer the client waits than the server: only a server that cannot even answer "cancelled" is given up.
+NETWORK_SLACK_SECONDS = 1.0
+
+# asyncpg has no types.
+Connection = Any
+Pool = Any
+
+
+async def connect(dsn: str, *, name: str, statement_timeout_ms: int | None = STATEMENT_TIMEOUT_MS) -> Connection:
+    """One connection, for a command or a listener. `name` is what pg_stat_activity shows after "holdfast "."""
+    return await asyncpg.connect(dsn, **_options(name, statement_timeout_ms))
+
+
+@asynccontextmanager
+async def open_pool(
+    dsn: str,
+    *,
+    name: str,
+    min_size: int = 1,
+    max_size: int = 8,
+    statement_timeout_ms: int | None = STATEMENT_TIMEOUT_MS,
+) -> AsyncIterator[Pool]:
+    """A pool for the duration of the block. `None` lifts the limit on statements, for work that takes long."""
+    async with asyncpg.create_pool(
+        dsn, min_size=min_size, max_size=max_size, **_options(name, statement_timeout_ms)
+    ) as pool:
+        yield pool
+
+
+@asynccontextmanager
+async def as_organization(pool: Pool, organization_id: UUID) -> AsyncIterator[Connection]:
+    """A read-only transaction that sees the rows of one organisation, whatever its queries forget to ask for.
+
+    It runs as the role holdfast_tenant, because row-level security does not bind the owner of a table.
+    """
+    async with pool.acquire() as connection, connection.transaction(readonly=True):
+        await connection.execute(query("become_organization"), str(organization_id))
+        yield connection
+
+
+def _options(name: str, statement_timeout_ms: int | None) -> dict[str, Any]:
+    settings = {"application_name": f"holdfast {name}"}
+    command_timeout = None
+    if statement_timeout_ms is not None:
+        settings["statement_timeout"] = str(statement_timeout_ms)
+        command_timeout = statement_timeout_ms / 1000 + NETWORK_SLACK_SECONDS
+    return {"server_settings": settings, "timeout": CONNECT_TIMEOUT_SECONDS, "command_timeout": command_timeout}

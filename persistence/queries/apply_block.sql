@@ -1,0 +1,38 @@
+-- Blocks or unblocks seats and general-admission places of an event, and tells the audit. What the audit was told of a log
+-- entry before is not done again.
+-- $1 event_id uuid: the event
+-- $2 organization_id uuid: its organisation
+-- $3 ordinals int[]: the seats
+-- $4 blocks boolean: whether they are blocked, or unblocked
+-- $5 zones int[]: the zones of general-admission places
+-- $6 quantities int[]: how many places of each
+-- $7 changed_at timestamptz: when
+-- $8 ip_address text: the caller's address
+-- $9 user_agent text: the caller's name
+-- $10 request_id text: the request
+-- $11 entry text: the log entry
+WITH told AS (
+    SELECT FROM audit_log WHERE organization_id = $2 AND created_at = $7 AND event_id = $1 AND changes ->> 'entry' = $11
+), changed AS (
+    UPDATE seats
+    SET status = CASE WHEN $4 THEN 'blocked' ELSE 'available' END, version = version + 1
+    WHERE event_id = $1 AND organization_id = $2 AND ordinal = ANY ($3::int[])
+        AND status = CASE WHEN $4 THEN 'available' ELSE 'blocked' END AND NOT EXISTS (SELECT FROM told)
+    RETURNING zone, seat_id
+), units AS (
+    SELECT zone, count(*)::int AS units FROM changed GROUP BY zone
+    UNION ALL
+    SELECT zone, quantity FROM unnest($5::int[], $6::int[]) AS t (zone, quantity)
+), counted AS (
+    UPDATE zones z
+    SET blocked = z.blocked + CASE WHEN $4 THEN u.units ELSE -u.units END
+    FROM units u
+    WHERE z.event_id = $1 AND z.zone = u.zone AND NOT EXISTS (SELECT FROM told)
+)
+INSERT INTO audit_log (organization_id, event_id, action, entity_type, entity_id, changes, ip_address, user_agent, request_id,
+    created_at)
+SELECT $2, $1, CASE WHEN $4 THEN 'seats_blocked' ELSE 'seats_unblocked' END, 'Event', $1::text,
+    jsonb_build_object('seat_ids', coalesce((SELECT jsonb_agg(seat_id) FROM changed), '[]'),
+        'zones', to_jsonb($5::int[]), 'quantities', to_jsonb($6::int[]), 'entry', $11::text),
+    $8, $9, $10, $7
+WHERE NOT EXISTS (SELECT FROM told)

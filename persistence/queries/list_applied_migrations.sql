@@ -1,0 +1,4 @@
+-- Lists the migrations that this database has.
+SELECT number, name, digest
+FROM schema_migrations
+ORDER BY number

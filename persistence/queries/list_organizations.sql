@@ -1,0 +1,2 @@
+-- Lists the organisations.
+SELECT id, name, created_at FROM organizations ORDER BY created_at, id
