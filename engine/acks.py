@@ -47,8 +47,8 @@ class Acks:
     async def wait(self, position: Position, timeout_s: float) -> Status | None:
         """Return once the position is committed: None, or the refusal if Postgres rejected what was decided there.
 
-        Raises Unknown when that takes too long, or when a later epoch took the shard over before it was known: it may be
-        committed, so ask again under the same hold id.
+        Raises Unknown when that takes too long, or when a later epoch took the shard over before it was known: it may
+        be committed, so ask again under the same hold id.
         """
         if position.seq > self._marks.get((position.shard, position.epoch), 0):
             if position.epoch < self._epochs.get(position.shard, 0):

@@ -15,7 +15,7 @@ from aiohttp import web
 from holdfast.engine.settings import Settings
 from holdfast.persistence.outbox import Pace
 from holdfast.persistence.publisher import publish
-from support.polling import eventually
+from support.polling import DEADLINE_S, eventually
 
 SECRET_BYTES = b"a key of twenty-four bytes, or more"
 SECRET = "whsec_" + base64.b64encode(SECRET_BYTES).decode()
@@ -151,7 +151,8 @@ async def publishing(settings: Settings, pace: Pace = FAST, **options: Any) -> A
         assert not task.done(), await task
     finally:
         task.cancel()
-        await asyncio.wait([task])
+        await asyncio.wait([task], timeout=DEADLINE_S)
+        assert task.done(), "the publisher does not stop"
 
 
 async def settled(connection: Any) -> None:

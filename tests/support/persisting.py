@@ -210,8 +210,8 @@ async def listener_pid(dsn: str) -> int | None:
     connection = await asyncpg.connect(dsn)
     try:
         pid: int | None = await connection.fetchval(
-            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'holdfast marks' "
-            "AND state = 'idle' AND query NOT LIKE 'LISTEN%' AND query <> ''"
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+            "AND application_name = 'holdfast marks' AND state = 'idle' AND query LIKE '%rejections%'"
         )
         return pid
     finally:

@@ -1,0 +1,223 @@
+"""Applying operations of the log to Postgres: many of a kind in one statement, in the order that matters."""
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from holdfast.persistence.operations import (
+    Administer,
+    End,
+    Extend,
+    Hold,
+    Operation,
+    Sell,
+    split_phases,
+    ticket_id,
+)
+from holdfast.persistence.sql import query
+
+_log = logging.getLogger(__name__)
+
+
+class Rejection(msgspec.Struct, frozen=True):
+    """A hold that Redis granted, or an operation on it, and that Postgres refuses."""
+
+    seq: int
+    organization_id: UUID
+    event_id: UUID
+    hold_id: UUID
+    operation: str
+    reason: str
+
+
+async def apply_operations(connection: asyncpg.Connection, operations: Sequence[Operation]) -> list[Rejection]:
+    """Apply operations of one or more shards, each shard's in its order, within the caller's transaction."""
+    rejections: list[Rejection] = []
+    for phase in split_phases(operations):
+        if isinstance(phase[0], Administer):
+            await _administer(connection, phase[0])
+            continue
+        for kind, apply in _APPLIERS:
+            chosen = [operation for operation in phase if isinstance(operation, kind)]
+            if chosen:
+                rejections += await apply(connection, chosen)
+    return rejections
+
+
+async def _apply_holds(connection: asyncpg.Connection, holds: Sequence[Hold]) -> list[Rejection]:
+    rows: list[tuple[Any, ...]] = []
+    for hold in holds:
+        entry, record, caller = hold.entry, hold.record, hold.caller
+        created_at, held_until = moment(record.created_ms), moment(record.created_ms + record.ttl_ms)
+        units: list[tuple[int, int | None, int]] = [(seat.zone, seat.value, 1) for seat in record.seats]
+        units += [(wish.zone, None, wish.value) for wish in record.quantities]
+        rows += [
+            (
+                hold.hold_id,
+                line,
+                entry.organization_id,
+                entry.event_id,
+                record.user_id,
+                zone,
+                ordinal,
+                quantity,
+                held_until,
+                created_at,
+                record.ttl_ms,
+                record.cart,
+                record.fingerprint,
+                record.address,
+                entry.epoch,
+                entry.seq,
+                caller.address,
+                caller.user_agent,
+                caller.request_id,
+            )
+            for line, (zone, ordinal, quantity) in enumerate(units)
+        ]
+    refused = await connection.fetch(query("apply_holds"), *columns(rows))
+    return _rejections(refused, {hold.hold_id: hold for hold in holds})
+
+
+async def _apply_ends(connection: asyncpg.Connection, ends: Sequence[End]) -> list[Rejection]:
+    rows = [
+        (
+            hold_id,
+            "expired" if end.entry.operation == "expire" else "cancelled",
+            end.reason,
+            moment(end.entry.at_ms),
+            end.entry.epoch,
+            end.entry.seq,
+            end.caller.address,
+            end.caller.user_agent,
+            end.caller.request_id,
+            end.entry.event_id,
+        )
+        for end in ends
+        for hold_id in end.entry.hold_ids
+    ]
+    # A hold that was never accepted, or that ended here already, has nothing to give back.
+    await connection.fetch(query("apply_ends"), *columns(rows))
+    return []
+
+
+async def _apply_extensions(connection: asyncpg.Connection, extensions: Sequence[Extend]) -> list[Rejection]:
+    rows = [
+        (
+            hold_id,
+            moment(ends_ms),
+            extension.checkout,
+            extension.key,
+            moment(extension.entry.at_ms),
+            extension.entry.epoch,
+            extension.entry.seq,
+            extension.caller.address,
+            extension.caller.user_agent,
+            extension.caller.request_id,
+            extension.entry.event_id,
+        )
+        for extension in extensions
+        for hold_id, ends_ms in zip(extension.entry.hold_ids, extension.ends_ms, strict=True)
+    ]
+    refused = await connection.fetch(query("apply_extensions"), *columns(rows))
+    return _rejections(refused, {hold_id: each for each in extensions for hold_id in each.entry.hold_ids})
+
+
+async def _apply_sales(connection: asyncpg.Connection, sales: Sequence[Sell]) -> list[Rejection]:
+    rows: list[tuple[Any, ...]] = []
+    tickets: list[tuple[Any, ...]] = []
+    for sale in sales:
+        entry, caller = sale.entry, sale.caller
+        for hold_id, block in zip(entry.hold_ids, sale.blocks, strict=True):
+            rows.append(
+                (
+                    hold_id,
+                    sale.sale,
+                    moment(entry.at_ms),
+                    entry.epoch,
+                    entry.seq,
+                    caller.address,
+                    caller.user_agent,
+                    caller.request_id,
+                    entry.event_id,
+                )
+            )
+            tickets += [(ticket_id(hold_id, *seat), hold_id, seat.zone, seat.value) for seat in block.seats]
+            tickets += [
+                (ticket_id(hold_id, wish.zone, unit), hold_id, wish.zone, None)
+                for wish in block.quantities
+                for unit in range(wish.value)
+            ]
+    refused = await connection.fetch(query("apply_sales"), *columns(rows), *columns(tickets))
+    return _rejections(refused, {hold_id: sale for sale in sales for hold_id in sale.entry.hold_ids})
+
+
+async def _administer(connection: asyncpg.Connection, operation: Administer) -> None:
+    entry, caller = operation.entry, operation.caller
+    number = f"{entry.epoch}-{entry.seq}"
+    who = (moment(entry.at_ms), caller.address, caller.user_agent, caller.request_id, number)
+    if operation.block is not None:
+        await connection.execute(
+            query("apply_block"),
+            entry.event_id,
+            entry.organization_id,
+            [seat.value for seat in operation.block.seats],
+            entry.operation == "block",
+            [wish.zone for wish in operation.block.quantities],
+            [wish.value for wish in operation.block.quantities],
+            *who,
+        )
+        return
+    version, state, opens_ms, closes_ms = (*operation.config, None, None, "0", "0")[:4] if operation.config else _CLOSED
+    await connection.execute(
+        query("apply_state"),
+        entry.event_id,
+        entry.organization_id,
+        _ACTIONS[entry.operation],
+        version,
+        state,
+        _window(opens_ms),
+        _window(closes_ms),
+        [pair.zone for pair in operation.capacities],
+        [pair.value for pair in operation.capacities],
+        *who,
+    )
+
+
+def moment(milliseconds: int) -> datetime:
+    """A time as the log has it."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    """Rows as the arrays that statements unnest."""
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _window(milliseconds: str | None) -> datetime | None:
+    return moment(int(milliseconds)) if milliseconds and milliseconds != "0" else None
+
+
+def _rejections(refused: Sequence[asyncpg.Record], operations: dict[UUID, Any]) -> list[Rejection]:
+    found = []
+    for row in refused:
+        entry = operations[row["hold_id"]].entry
+        found.append(
+            Rejection(entry.seq, entry.organization_id, entry.event_id, row["hold_id"], entry.operation, row["reason"])
+        )
+    return found
+
+
+_ACTIONS = {"open": "event_opened", "state": "event_changed", "close": "event_closed"}
+_CLOSED = (None, None, None, None)
+_APPLIERS: tuple[tuple[type[Operation], Any], ...] = (
+    (End, _apply_ends),
+    (Hold, _apply_holds),
+    (Extend, _apply_extensions),
+    (Sell, _apply_sales),
+)

@@ -1,0 +1,125 @@
+"""What the persister applies at once: a contiguous slice of each shard's log."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from struct import error as struct_error
+
+import msgspec
+
+from holdfast.engine.records import unpack_entry
+from holdfast.persistence.apply import Rejection
+from holdfast.persistence.operations import Operation, read_operation
+
+# The status by which those who wait for a dead letter are refused.
+UNAPPLICABLE = "invalid_request"
+
+RawEntry = tuple[bytes, Mapping[bytes, bytes]]
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A log entry that cannot be applied, with its fields as JSON and what is wrong with it.
+
+    What it did to holds is rejected, as far as it can be read.
+    """
+
+    seq: int
+    fields: str
+    error: str
+    rejections: tuple[Rejection, ...] = ()
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """A shard's entries after `first_seq` up to `last_seq`; `gap` says where the log stops being whole."""
+
+    shard: int
+    epoch: int
+    first_seq: int
+    last_seq: int
+    last_at_ms: int
+    operations: tuple[Operation, ...]
+    dead_letters: tuple[DeadLetter, ...] = ()
+    gap: str = ""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """One slice per shard that has something waiting."""
+
+    slices: tuple[Slice, ...]
+
+    @property
+    def length(self) -> int:
+        return sum(each.last_seq - each.first_seq for each in self.slices)
+
+    def singles(self) -> Iterator["Batch"]:
+        """The same entries, one per batch."""
+        for each in self.slices:
+            operations = {operation.entry.seq: operation for operation in each.operations}
+            letters = {letter.seq: letter for letter in each.dead_letters}
+            for seq in range(each.first_seq + 1, each.last_seq + 1):
+                yield Batch(
+                    (
+                        msgspec.structs.replace(
+                            each,
+                            first_seq=seq - 1,
+                            last_seq=seq,
+                            operations=(operations[seq],) if seq in operations else (),
+                            dead_letters=(letters[seq],) if seq in letters else (),
+                        ),
+                    )
+                )
+
+    def as_dead_letters(self, error: str) -> "Batch":
+        """The same entries as dead letters."""
+        slices = []
+        for each in self.slices:
+            letters = tuple(
+                DeadLetter(operation.entry.seq, _operation_json(operation), error, _rejections(operation))
+                for operation in each.operations
+            )
+            slices.append(msgspec.structs.replace(each, operations=(), dead_letters=(*each.dead_letters, *letters)))
+        return Batch(tuple(slices))
+
+
+def gather(shard: int, epoch: int, mark: int, entries: Sequence[RawEntry]) -> Slice:
+    """Read entries that should follow the mark. What cannot be read is a dead letter; at a gap the slice ends."""
+    operations: list[Operation] = []
+    letters: list[DeadLetter] = []
+    seq, at_ms, gap = mark, 0, ""
+    for stream_id, fields in entries:
+        number = int(stream_id.partition(b"-")[2])
+        if number != seq + 1:
+            gap = f"after entry {epoch}-{seq} its log goes on with {epoch}-{number}"
+            break
+        try:
+            operation = read_operation(unpack_entry(stream_id, fields))
+            operations.append(operation)
+            at_ms = operation.entry.at_ms
+        except (ValueError, KeyError, struct_error) as error:
+            letters.append(DeadLetter(number, _fields_json(fields), str(error) or repr(error)))
+        seq = number
+    return Slice(shard, epoch, mark, seq, at_ms, tuple(operations), tuple(letters), gap)
+
+
+def _rejections(operation: Operation) -> tuple[Rejection, ...]:
+    entry = operation.entry
+    return tuple(
+        Rejection(entry.seq, entry.organization_id, entry.event_id, hold_id, entry.operation, UNAPPLICABLE)
+        for hold_id in entry.hold_ids
+    )
+
+
+def _fields_json(fields: Mapping[bytes, bytes]) -> str:
+    """Bytes as JSON has them: base64."""
+    return msgspec.json.encode({name.decode(errors="replace"): value for name, value in fields.items()}).decode()
+
+
+def _operation_json(operation: Operation) -> str:
+    entry = operation.entry
+    return msgspec.json.encode(
+        {
+            "op": entry.operation,
+            "at_ms": entry.at_ms,
+            "event_id": entry.event_id,
+            "holds": entry.hold_ids,
+            "body": entry.body,
+        }
+    ).decode()

@@ -1,0 +1,281 @@
+"""The persister: brings every entry of the log into Postgres, once and in order.
+
+A batch is whatever waits: it is applied in one transaction, together with the move of the mark. The mark moves by
+compare-and-set, so of two persisters with the same batch one commits and the other starts over from where that one
+came. Only what lies below the mark, less what is kept for replays, is trimmed from the log.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from holdfast.engine.keys import ShardKeys
+from holdfast.persistence.apply import Rejection, apply_operations, columns
+from holdfast.persistence.batches import UNAPPLICABLE, Batch, DeadLetter, Slice, gather
+from holdfast.persistence.compensation import Compensation
+from holdfast.persistence.pool import Connection, Pool
+from holdfast.persistence.sql import query
+
+SHARD_LOCKS = 0x484F4C44
+MARKS_CHANNEL = "holdfast_marks"
+OUTBOX_CHANNEL = "holdfast_outbox"
+
+_BATCH = 2_000
+_BLOCK_MS = 1_000
+_MANY = 200
+_RETRY_FIRST_S = 0.05
+_RETRY_MAX_S = 2.0
+_REFRESH_S = 1.0
+_NOTIFY_REJECTIONS = 100
+
+# What Postgres, or the way to it, says about a value that it cannot take. Trying again would not help.
+_UNAPPLICABLE = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, ValueError, OverflowError)
+
+_log = logging.getLogger(__name__)
+
+
+class Committed(msgspec.Struct, frozen=True, array_like=True):
+    """What listeners are told of a commit: how far each shard came, and what was rejected (shard, seq, reason).
+
+    With `more`, not all rejections are listed: ask for them before believing the marks.
+    """
+
+    marks: tuple[tuple[int, int, int], ...]
+    rejections: tuple[tuple[int, int, str], ...] = ()
+    more: bool = False
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Where a shard's log stops being whole."""
+
+    mark: tuple[int, int]
+    text: str
+
+
+class LostRace(Exception):
+    """Another persister has moved a mark, or the shard is no longer served from Redis in this epoch."""
+
+
+class Persister:
+    """Applies the logs of all shards. Any number may run."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        pool: Pool,
+        *,
+        shards: int,
+        compensation: Compensation,
+        retention: int = 10_000,
+        batch: int = _BATCH,
+        refresh_s: float = _REFRESH_S,
+    ) -> None:
+        self._redis = redis
+        self._pool = pool
+        self._shards = list(range(shards))
+        self._compensation = compensation
+        self._retention = retention
+        self._batch = batch
+        self._refresh_s = refresh_s
+        self._marks: dict[int, tuple[int, int]] = {}
+        self._marks_read_at = 0.0
+        self._halted: dict[int, Gap] = {}
+
+    @property
+    def halted(self) -> dict[int, str]:
+        """The shards whose log has a gap, and what an operator should know about each."""
+        return {shard: gap.text for shard, gap in self._halted.items()}
+
+    async def run(self) -> None:
+        """Persist until cancelled. Servers that do not answer are tried again; nothing is skipped meanwhile."""
+        pause = _RETRY_FIRST_S
+        while True:
+            try:
+                await self.step()
+                pause = _RETRY_FIRST_S
+            except LostRace:
+                self._marks.clear()
+            except (RedisError, OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                self._marks.clear()
+                _log.warning("the log is not being persisted, trying again in %.2f s: %s", pause, error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _RETRY_MAX_S)
+
+    async def step(self, block_ms: int = _BLOCK_MS) -> int:
+        """Apply what waits in the log, waiting for it at most `block_ms`; returns how many entries were applied."""
+        if not self._marks or time.monotonic() - self._marks_read_at > self._refresh_s:
+            # Not only after a fault: a shard may have got a new epoch, or an operator may have mended its log.
+            await self._compensation.catch_up()
+            await self._read_marks()
+        batch = await self._read(block_ms)
+        if not batch.slices:
+            return 0
+        try:
+            rejections = await self._commit(batch)
+        except _UNAPPLICABLE as error:
+            _log.error("a batch could not be applied, its entries are tried one by one: %s", error)
+            rejections = await self._commit_singly(batch)
+        await self._after_commit(batch, rejections)
+        return batch.length
+
+    async def _read_marks(self) -> None:
+        async with self._pool.acquire() as connection:
+            await connection.execute(query("open_shards"), self._shards, 1)
+            rows = await connection.fetch(query("read_marks"), self._shards)
+        self._marks = {row["shard"]: (row["epoch"], row["seq"]) for row in rows}
+        self._marks_read_at = time.monotonic()
+        self._halted = {shard: gap for shard, gap in self._halted.items() if self._marks.get(shard) == gap.mark}
+        await self._tell_redis({shard: mark for shard, mark in self._marks.items() if mark[1]})
+        if not self._marks:
+            # Nothing is served from Redis: look again soon, without turning in circles.
+            await asyncio.sleep(_RETRY_FIRST_S)
+
+    async def _read(self, block_ms: int) -> Batch:
+        streams: dict[Any, Any] = {
+            ShardKeys(shard, epoch).key("log"): f"{epoch}-{seq}"
+            for shard, (epoch, seq) in self._marks.items()
+            if shard not in self._halted
+        }
+        if not streams:
+            await asyncio.sleep(block_ms / 1000)
+            return Batch(())
+        replies: Any = await self._redis.xread(streams, count=self._batch, block=block_ms) or []
+        found = dict(replies)
+        slices = []
+        for shard, (epoch, seq) in self._marks.items():
+            entries = found.get(ShardKeys(shard, epoch).key("log"))
+            if not entries:
+                continue
+            gathered = gather(shard, epoch, seq, entries)
+            if gathered.gap:
+                await self._halt(gathered)
+            if gathered.last_seq > seq:
+                slices.append(gathered)
+        return Batch(tuple(slices))
+
+    async def _halt(self, gathered: Slice) -> None:
+        """Leave a shard whose log has a gap alone, unless this only looks so: another persister may have trimmed it."""
+        async with self._pool.acquire() as connection:
+            rows = await connection.fetch(query("read_marks"), [gathered.shard])
+        if [(row["epoch"], row["seq"]) for row in rows] != [(gathered.epoch, gathered.first_seq)]:
+            raise LostRace
+        self._halted[gathered.shard] = Gap((gathered.epoch, gathered.last_seq), gathered.gap)
+        _log.critical("shard %d is halted: %s", gathered.shard, gathered.gap)
+
+    async def _commit(self, batch: Batch) -> list[tuple[int, Rejection]]:
+        """One transaction for the whole batch; returns rejections with their shard."""
+        async with self._pool.acquire() as connection, connection.transaction():
+            await self._fence(connection, batch)
+            rejections = await self._apply(connection, batch)
+            rejections += [
+                (each.shard, rejection)
+                for each in batch.slices
+                for letter in each.dead_letters
+                for rejection in letter.rejections
+            ]
+            await _keep_dead_letters(connection, batch)
+            await _keep_rejections(connection, batch, rejections)
+            await _announce(connection, batch, rejections)
+        return rejections
+
+    async def _commit_singly(self, batch: Batch) -> list[tuple[int, Rejection]]:
+        """The same, an entry at a time; one that cannot be applied becomes a dead letter and holds nothing up."""
+        rejections = []
+        for single in batch.singles():
+            try:
+                rejections += await self._commit(single)
+            except _UNAPPLICABLE as error:
+                _log.critical("a log entry cannot be applied and is kept as a dead letter: %s", error)
+                rejections += await self._commit(single.as_dead_letters(str(error)))
+        return rejections
+
+    async def _fence(self, connection: Connection, batch: Batch) -> None:
+        """Take the shards' locks, then move the marks of those that are still where this batch begins."""
+        shards = [each.shard for each in batch.slices]
+        await connection.execute(query("lock_shards"), SHARD_LOCKS, shards)
+        rows = [(each.shard, each.epoch, each.first_seq, each.last_seq, each.last_at_ms) for each in batch.slices]
+        moved = await connection.fetch(query("advance_marks"), *columns(rows))
+        if len(moved) != len(shards):
+            raise LostRace
+
+    async def _apply(self, connection: Connection, batch: Batch) -> list[tuple[int, Rejection]]:
+        operations = [operation for each in batch.slices for operation in each.operations]
+        shard_of_event: dict[UUID, int] = {
+            operation.entry.event_id: each.shard for each in batch.slices for operation in each.operations
+        }
+        if len(operations) > _MANY:
+            await connection.execute(query("plan_for_many"))
+        rejections = await apply_operations(connection, operations)
+        return [(shard_of_event[rejection.event_id], rejection) for rejection in rejections]
+
+    async def _after_commit(self, batch: Batch, rejections: Sequence[tuple[int, Rejection]]) -> None:
+        """Tell Redis how far the log is safe, trim it, and give back what Postgres refused."""
+        moved = {each.shard: (each.epoch, each.last_seq) for each in batch.slices}
+        self._marks.update(moved)
+        await self._tell_redis(moved)
+        if rejections:
+            _log.error("Postgres refused %d decisions of Redis", len(rejections))
+            await self._compensation([rejection for _, rejection in rejections])
+
+    async def _tell_redis(self, marks: dict[int, tuple[int, int]]) -> None:
+        """Set the marks by which scripts know how much waits, and trim what no replay will ask for.
+
+        Repeated now and then with what Postgres says: a persister that died, or was overtaken, leaves an old mark
+        behind, and when that alone makes holds busy, no entry comes that would move it.
+        """
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for shard, (epoch, seq) in marks.items():
+                keys = ShardKeys(shard, epoch)
+                pipeline.set(keys.key("mark"), seq)
+                keep_from = seq - self._retention
+                if keep_from > 0:
+                    pipeline.xtrim(keys.key("log"), minid=f"{epoch}-{keep_from}", approximate=True)
+            await pipeline.execute()
+
+
+async def _keep_dead_letters(connection: Connection, batch: Batch) -> None:
+    letters: list[tuple[Slice, DeadLetter]] = [(each, letter) for each in batch.slices for letter in each.dead_letters]
+    if letters:
+        rows = [(each.shard, each.epoch, letter.seq, letter.fields, letter.error) for each, letter in letters]
+        await connection.execute(query("insert_dead_letters"), *columns(rows))
+        _log.critical("%d log entries could not be read and are kept as dead letters", len(letters))
+
+
+async def _keep_rejections(connection: Connection, batch: Batch, rejections: Sequence[tuple[int, Rejection]]) -> None:
+    if rejections:
+        epochs = {each.shard: each.epoch for each in batch.slices}
+        rows = [
+            (
+                shard,
+                epochs[shard],
+                each.seq,
+                each.organization_id,
+                each.event_id,
+                each.hold_id,
+                each.operation,
+                each.reason,
+            )
+            for shard, each in rejections
+        ]
+        await connection.execute(query("insert_rejections"), *columns(rows))
+
+
+async def _announce(connection: Connection, batch: Batch, rejections: Sequence[tuple[int, Rejection]]) -> None:
+    told = {(shard, rejection.seq): rejection.reason for shard, rejection in rejections}
+    told.update({(each.shard, letter.seq): UNAPPLICABLE for each in batch.slices for letter in each.dead_letters})
+    committed = Committed(
+        tuple((each.shard, each.epoch, each.last_seq) for each in batch.slices),
+        tuple((shard, seq, reason) for (shard, seq), reason in list(told.items())[:_NOTIFY_REJECTIONS]),
+        more=len(told) > _NOTIFY_REJECTIONS,
+    )
+    await connection.execute(
+        query("notify_commit"), MARKS_CHANNEL, msgspec.json.encode(committed).decode(), OUTBOX_CHANNEL
+    )
