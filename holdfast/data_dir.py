@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -70,6 +71,14 @@ class DataDir:
             yield
         finally:
             self.run_file.unlink(missing_ok=True)
+
+    def read_run_file(self) -> dict[str, Any]:
+        """What an `up` on this directory has published, or nothing if none runs."""
+        try:
+            content = self.run_file.read_bytes()
+        except OSError:
+            return {}
+        return msgspec.json.decode(content, type=dict[str, Any])
 
     def _acquire(self, descriptor: int, pause: Callable[[float], None]) -> None:
         deadline = time.monotonic() + ORPHAN_TIMEOUT_SECONDS

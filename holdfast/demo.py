@@ -5,12 +5,11 @@ import uuid
 import msgspec
 from redis.asyncio import Redis
 
-from holdfast.engine.layout import EventDocument, EventState, SeatDocument, ZoneDocument, ZoneType, compile_event
-from holdfast.engine.redis_backend import RedisBackend
-from holdfast.engine.shards import FIRST_EPOCH, ShardCountError, open_shards
-from holdfast.engine.status import Status
-from holdfast.engine.wire import Wire
+from holdfast.engine.layout import EventDocument, EventState, SeatDocument, ZoneDocument, ZoneType
+from holdfast.engine.settings import Settings
+from holdfast.engine.shards import ShardCountError, open_shards
 from holdfast.errors import OperatorError
+from holdfast.events import open_desk
 
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://holdfast.invalid/demo")
 
@@ -31,18 +30,20 @@ def user_id(role: str) -> uuid.UUID:
     return uuid.uuid5(_NAMESPACE, f"user/{role}")
 
 
-async def load_demo(redis_url: str, shards: int) -> DemoIds:
-    """Make sure the shards are in service and the demo event is open on them. Safe to repeat."""
-    event = compile_event(ORGANIZATION_ID, festival())
+async def load_demo(settings: Settings) -> DemoIds:
+    """Make sure the shards are in service and the demo event is saved and open on them. Safe to repeat.
+
+    An event that was changed since it was first loaded stays as it is, which is its owner's business.
+    """
     try:
-        async with Redis.from_url(redis_url) as redis, Wire(redis_url) as wire:
-            await open_shards(redis, shards)
-            reply = await RedisBackend(wire, shards=shards, epoch=FIRST_EPOCH).open_event(event)
+        async with Redis.from_url(settings.redis_url) as redis:
+            await open_shards(redis, settings.shards)
     except ShardCountError as error:
         raise OperatorError(str(error)) from None
-    # An event that exists in another version has been changed since, which is its owner's business.
-    if not reply.status.succeeded and reply.status is not Status.EVENT_EXISTS:
-        raise OperatorError(f"The demo event did not open: {reply.status.name.lower()}.")
+    async with open_desk(settings) as desk:
+        known = await desk.owner(EVENT_ID)
+        document = (await desk.find(EVENT_ID, ORGANIZATION_ID)).document if known else festival()
+        await desk.load(ORGANIZATION_ID, document)
     return DemoIds(organization_id=ORGANIZATION_ID, event_id=EVENT_ID)
 
 

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from holdfast.data_dir import DEFAULT_DATA_DIR
-from holdfast.engine.settings import Settings
+from holdfast.data_dir import DEFAULT_DATA_DIR, DataDir
+from holdfast.engine.settings import Settings, variable
 
 if TYPE_CHECKING:
     # The class has no public name, and is generic only for the type checker.
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 def read_settings(**flags: object) -> Settings:
     """The settings of this process, from its environment and the flags it was given."""
     return Settings.read(os.environ, **flags)
+
+
+def read_server_settings(data_dir: Path) -> Settings:
+    """Settings for a command that looks after running servers.
+
+    Those of the environment or, where it names none, those of the `holdfast up` that runs on the data directory.
+    """
+    running = DataDir(data_dir).read_run_file()
+    flags = {name: running.get(name) for name in ("redis_url", "postgres_dsn") if not os.environ.get(variable(name))}
+    return read_settings(**flags)
 
 
 def own_command(*arguments: str) -> list[str]:

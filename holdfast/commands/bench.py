@@ -1,20 +1,27 @@
 """`holdfast bench`: figures that can be repeated, each as a ratio within one run."""
 
 import argparse
+import os
+import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.embedded import start_valkey
-from holdfast.loadtest.script_bench import ScriptFigures, Size, run_script_bench
+from holdfast.commands import own_command
+from holdfast.embedded import start_postgres, start_valkey
+from holdfast.engine.settings import Settings
+from holdfast.loadtest.persist_bench import SHARDS, PersistSize, run_persist_bench
+from holdfast.loadtest.script_bench import Size, run_script_bench
 
 if TYPE_CHECKING:
     from holdfast.commands import Commands
 
-QUICK = Size(seats=5_000, rounds=5, calls=200, wire_calls=3_000)
+QUICK_SCRIPT = Size(seats=5_000, rounds=5, calls=200, wire_calls=3_000)
+QUICK_PERSIST = PersistSize(drained=1_500, acknowledged=500, rounds=2)
 
 
 def add_parser(commands: "Commands") -> None:
@@ -29,11 +36,19 @@ def add_parser(commands: "Commands") -> None:
         description="Measure the scripts on an embedded Valkey: server time, memory, the reaper, the wire.",
         epilog="example: holdfast bench script --json",
     )
-    script.add_argument("--json", action="store_true", help="print the figures as JSON")
-    script.add_argument(
-        "--quick", action="store_true", help="a small run, to see that it works; its figures mean little"
-    )
     script.set_defaults(run=run_script)
+    persist = benchmarks.add_parser(
+        "persist",
+        help="what write-behind persistence costs",
+        description="Measure the persister and the acknowledgement on embedded servers.",
+        epilog="example: holdfast bench persist --json",
+    )
+    persist.set_defaults(run=run_persist)
+    for benchmark in (script, persist):
+        benchmark.add_argument("--json", action="store_true", help="print the figures as JSON")
+        benchmark.add_argument(
+            "--quick", action="store_true", help="a small run, to see that it works; its figures mean little"
+        )
 
 
 def run_script(arguments: argparse.Namespace) -> None:
@@ -41,17 +56,52 @@ def run_script(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as directory:
         server = start_valkey(Path(directory) / "valkey")
         try:
-            figures = run_script_bench(server.url, QUICK if arguments.quick else Size(), _progress)
+            figures = run_script_bench(server.url, QUICK_SCRIPT if arguments.quick else Size(), _progress)
         finally:
             server.stop()
-    print(msgspec.json.encode(figures).decode() if arguments.json else _table(figures))
+    _print(figures, as_json=arguments.json)
+
+
+def run_persist(arguments: argparse.Namespace) -> None:
+    """Measure on servers and with a keeper of its own, all gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as directory:
+        valkey = start_valkey(Path(directory) / "valkey")
+        try:
+            postgres = start_postgres(Path(directory) / "postgres")
+            try:
+                settings = Settings(redis_url=valkey.url, postgres_dsn=postgres.url, shards=SHARDS)
+                size = QUICK_PERSIST if arguments.quick else PersistSize()
+                figures = run_persist_bench(valkey.url, postgres.url, _keeper(settings), size, _progress)
+            finally:
+                postgres.stop()
+        finally:
+            valkey.stop()
+    _print(figures, as_json=arguments.json)
+
+
+def _keeper(settings: Settings) -> Callable[[], Callable[[], None]]:
+    """How to start a keeper with these settings, which returns how to stop it."""
+
+    def start() -> Callable[[], None]:
+        process = subprocess.Popen(own_command("keep"), env=os.environ | settings.environment())
+
+        def stop() -> None:
+            process.terminate()
+            process.wait()
+
+        return stop
+
+    return start
 
 
 def _progress(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _table(figures: ScriptFigures) -> str:
+def _print(figures: msgspec.Struct, *, as_json: bool) -> None:
+    if as_json:
+        print(msgspec.json.encode(figures).decode())
+        return
     values = msgspec.structs.asdict(figures)
     width = max(map(len, values))
-    return "\n".join(f"{name:<{width}}  {value:>14,.2f}" for name, value in values.items())
+    print("\n".join(f"{name:<{width}}  {value:>14,.2f}" for name, value in values.items()))

@@ -3,36 +3,20 @@
 import argparse
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import uvloop
-from redis.asyncio import Redis
 
 from holdfast.commands import read_settings
-from holdfast.engine.reaper import Reaper
-from holdfast.engine.redis_backend import RedisBackend
 from holdfast.engine.settings import Settings
-from holdfast.engine.shards import FIRST_EPOCH, open_shards
-from holdfast.engine.wire import Wire
 from holdfast.errors import OperatorError
+from holdfast.jobs import JOBS, Job
 
 if TYPE_CHECKING:
     from holdfast.commands import Commands
 
-# A job runs until it is cancelled; one that ends by itself has failed.
-Job = Callable[[Settings], Awaitable[None]]
-
-
-async def reap(settings: Settings) -> None:
-    """Put the shards into service, and expire holds past their time."""
-    async with Redis.from_url(settings.redis_url) as redis, Wire(settings.redis_url) as wire:
-        await open_shards(redis, settings.shards)
-        backend = RedisBackend(wire, shards=settings.shards, epoch=FIRST_EPOCH)
-        await Reaper(redis, backend, shards=settings.shards, epoch=FIRST_EPOCH).run()
-
-
-JOBS: Mapping[str, Job] = {"reaper": reap}
+CANCEL_AGAIN_S = 0.5
 
 
 def add_parser(commands: "Commands") -> None:
@@ -70,11 +54,19 @@ async def run_jobs(jobs: Mapping[str, Job], settings: Settings, stop: asyncio.Ev
     try:
         done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (stopped, *tasks):
-            task.cancel()
-        await asyncio.gather(stopped, *tasks, return_exceptions=True)
+        await _end({stopped, *tasks})
     for task in done - {stopped}:
         await task
+
+
+async def _end(tasks: set[asyncio.Future[Any]]) -> None:
+    """Cancel tasks until they have ended. Once is not enough: a client library may take a cancellation for a timeout."""
+    while tasks:
+        for task in tasks:
+            task.cancel()
+        ended, tasks = await asyncio.wait(tasks, timeout=CANCEL_AGAIN_S)
+        # Looked at, or the loop complains of exceptions nobody saw; the one that matters is raised by the caller.
+        await asyncio.gather(*ended, return_exceptions=True)
 
 
 async def _forever(name: str, job: Job, settings: Settings) -> None:

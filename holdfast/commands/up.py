@@ -18,6 +18,7 @@ from redis.retry import Retry
 
 from holdfast import demo
 from holdfast.commands import add_data_dir_flag, own_command, read_settings
+from holdfast.commands.migrate import apply_migrations
 from holdfast.data_dir import DataDir
 from holdfast.embedded import start_postgres, start_valkey
 from holdfast.engine.settings import Settings, variable
@@ -80,7 +81,8 @@ class _Stack:
         self._data_dir.run_file.unlink(missing_ok=True)
         postgres_pid = self._provide_postgres()
         redis_pid = self._provide_redis()
-        demo_ids = asyncio.run(demo.load_demo(self._settings.redis_url, self._settings.shards))
+        apply_migrations(self._settings.postgres_dsn)
+        demo_ids = asyncio.run(demo.load_demo(self._settings))
         keeper_pid = self._spawn("keeper", "keep")
         front_end_pid = self._spawn("front end", "serve", "--reuse-port")
         url = http_url(self._settings.host, self._settings.port)

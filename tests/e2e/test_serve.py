@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
+from holdfast.embedded import start_valkey
 from holdfast.ports import LOOPBACK, listen
 from support.commands import Command, is_running, wait_until
 
@@ -77,8 +78,15 @@ def test_the_death_of_a_worker_ends_the_others(holdfast: StartCommand) -> None:
     assert not any(is_running(pid) for pid in workers)
 
 
-def test_keep_stays_until_it_is_told_to_stop(holdfast: StartCommand) -> None:
-    command = holdfast("keep")
+def test_keep_stays_until_it_is_told_to_stop(holdfast: StartCommand, tmp_path: Path, database_dsn: str) -> None:
+    valkey = start_valkey(tmp_path / "valkey")
+    try:
+        stays_until_told(holdfast("keep", HOLDFAST_REDIS_URL=valkey.url, HOLDFAST_POSTGRES_DSN=database_dsn))
+    finally:
+        valkey.stop()
+
+
+def stays_until_told(command: Command) -> None:
     # Linux shows which signals a process has a handler for; the keeper waits once it has one for SIGTERM.
     wait_until(lambda: signal.SIGTERM in caught_signals(command.process.pid), "the keeper waits")
 

@@ -69,3 +69,25 @@ async def test_a_job_that_ends_ends_the_keeper_and_the_other_jobs(job: Job, mess
 
     assert str(caught.value) == message
     assert other.cleaned_up
+
+
+async def test_a_job_that_overhears_its_cancellation_is_cancelled_again() -> None:
+    running, stop, overheard = asyncio.Event(), asyncio.Event(), 0
+
+    async def hard_of_hearing(_: Settings) -> None:
+        nonlocal overheard
+        running.set()
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                overheard += 1
+                if overheard == 2:
+                    raise
+
+    keeping = asyncio.create_task(run_jobs({"deaf": hard_of_hearing}, Settings(), stop))
+    await running.wait()
+    stop.set()
+    await keeping
+
+    assert overheard == 2

@@ -1,0 +1,170 @@
+"""`holdfast event`: load, open, close and look at events."""
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import msgspec
+
+from holdfast import demo
+from holdfast.commands import add_data_dir_flag, read_server_settings
+from holdfast.engine.layout import CompiledEvent, EventDocument, LayoutError, compile_event
+from holdfast.errors import OperatorError
+from holdfast.events import EventCounts, EventDesk, open_desk
+
+if TYPE_CHECKING:
+    from holdfast.commands import Commands
+
+EXAMPLE_ID = "6f1c5f0e-7d2b-4b1e-9a53-0d3f5c1b2a10"
+
+
+class EventReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the commands say of an event; `result` is what loading did, `zones` what is counted."""
+
+    event_id: UUID
+    organization_id: UUID
+    name: str
+    state: str
+    config_version: str
+    result: str | None = None
+    counted_in: str | None = None
+    zones: tuple["ZoneReport", ...] | None = None
+
+
+class ZoneReport(msgspec.Struct, frozen=True):
+    """What is counted in a zone."""
+
+    zone_id: str
+    name: str
+    capacity: int
+    free: int
+    held: int
+    sold: int
+    blocked: int
+
+
+def add_parser(commands: "Commands") -> None:
+    """Declare the command and what it can do."""
+    parser = commands.add_parser(
+        "event",
+        help="load, open, close or show an event",
+        description="Change events in Postgres and Redis: the servers of HOLDFAST_POSTGRES_DSN and HOLDFAST_REDIS_URL "
+        "or, where these are not set, of the `holdfast up` that runs on the data directory.",
+        epilog="example: holdfast event load festival.json --open",
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    load = actions.add_parser(
+        "load",
+        help="save an event and put it into service",
+        description="Save the event of a JSON document and put it into service, in the state that the document says. "
+        "A changed document replaces names, state, window, policy and capacities; seats stay as they are.",
+        epilog="example: holdfast event load festival.json --open",
+    )
+    load.add_argument("file", type=Path, metavar="FILE", help="the event and its layout, as JSON")
+    load.add_argument("--open", action="store_true", help="put it on sale at once, whatever state the document says")
+    _declare(load, _load, "whose event it is (default: whose it is already, else the demo organisation)")
+    about = {
+        "open": ("put an event into service and on sale", _open),
+        "close": ("take an event off sale", _close),
+        "show": ("print what is free, held, sold and blocked", _show),
+    }
+    for name, (does, action) in about.items():
+        act = actions.add_parser(name, help=does, epilog=f"example: holdfast event {name} {EXAMPLE_ID}")
+        act.add_argument("event", type=UUID, metavar="EVENT", help="the event's id")
+        _declare(act, action, "only if it is this organisation's event")
+
+
+Action = Callable[[EventDesk, argparse.Namespace], Awaitable[EventReport]]
+
+
+def _declare(parser: argparse.ArgumentParser, action: Action, org_help: str) -> None:
+    parser.add_argument("--org", type=UUID, metavar="UUID", help=org_help)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_data_dir_flag(parser)
+    parser.set_defaults(run=run, action=action)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Do what is asked, and print the event as it is then."""
+    # Read first: a document that is no good needs no server.
+    if "file" in arguments:
+        arguments.document = read_document(arguments.file)
+    report = asyncio.run(_act(arguments))
+    print(msgspec.json.encode(report).decode() if arguments.json else describe(report))
+
+
+async def _act(arguments: argparse.Namespace) -> EventReport:
+    async with open_desk(read_server_settings(arguments.data_dir)) as desk:
+        report: EventReport = await arguments.action(desk, arguments)
+        return report
+
+
+async def _load(desk: EventDesk, arguments: argparse.Namespace) -> EventReport:
+    document: EventDocument = arguments.document
+    owner = arguments.org or await desk.owner(document.event_id) or demo.ORGANIZATION_ID
+    result, event = await desk.load(owner, document)
+    if arguments.open:
+        event = await desk.open(event)
+    return _report(event, result=result)
+
+
+async def _open(desk: EventDesk, arguments: argparse.Namespace) -> EventReport:
+    return _report(await desk.open(await desk.find(arguments.event, arguments.org)))
+
+
+async def _close(desk: EventDesk, arguments: argparse.Namespace) -> EventReport:
+    return _report(await desk.close(await desk.find(arguments.event, arguments.org)))
+
+
+async def _show(desk: EventDesk, arguments: argparse.Namespace) -> EventReport:
+    event = await desk.find(arguments.event, arguments.org)
+    return _report(event, counts=await desk.counts(event))
+
+
+def read_document(path: Path) -> EventDocument:
+    """The event in a file. Raises OperatorError with the place in the document that is wrong."""
+    try:
+        document = msgspec.json.decode(path.read_bytes(), type=EventDocument)
+        # Whether the document contradicts itself does not depend on whose event it is.
+        compile_event(demo.ORGANIZATION_ID, document)
+    except OSError as error:
+        raise OperatorError(f"{path} cannot be read: {error.strerror}.") from error
+    except (msgspec.ValidationError, LayoutError) as error:
+        raise OperatorError(f"{path} is not an event: {error}.") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise OperatorError(f"{path} is not JSON: {error}.") from error
+    return document
+
+
+def _report(event: CompiledEvent, *, result: str | None = None, counts: EventCounts | None = None) -> EventReport:
+    report = EventReport(
+        event_id=event.event_id,
+        organization_id=event.organization_id,
+        name=event.document.name,
+        state=event.document.state,
+        config_version=event.version,
+        result=result,
+    )
+    if counts is None:
+        return report
+    zones = tuple(
+        ZoneReport(zone.zone_id, zone.name, each.capacity, each.free, each.held, each.sold, each.blocked)
+        for zone, each in zip(event.document.zones, counts.zones, strict=True)
+    )
+    return msgspec.structs.replace(report, counted_in=counts.source, zones=zones)
+
+
+def describe(report: EventReport) -> str:
+    """The report for people."""
+    result = f", {report.result}" if report.result else ""
+    lines = [f"{report.name} ({report.event_id}) is {report.state}{result}."]
+    if report.zones is not None:
+        titles = ("capacity", "free", "held", "sold", "blocked")
+        rows = [("zone", *titles), *((zone.name, *(getattr(zone, title) for title in titles)) for zone in report.zones)]
+        width = max(len(str(row[0])) for row in rows)
+        lines += [f"{name:{width}}" + "".join(f" {figure:>10}" for figure in figures) for name, *figures in rows]
+        lines.append(f"Counted in {(report.counted_in or '').capitalize()}.")
+    return "\n".join(lines)

@@ -1,0 +1,415 @@
+"""`holdfast event` and `holdfast migrate` as an operator types them, on real servers."""
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from holdfast import demo
+from holdfast.engine.backend import EventReading, Holder, HoldReply
+from holdfast.engine.layout import CompiledEvent, EventDocument, EventState, compile_event
+from holdfast.engine.redis_backend import RedisBackend
+from holdfast.engine.settings import Settings
+from holdfast.engine.shards import FIRST_EPOCH, open_shards
+from holdfast.engine.status import Status
+from holdfast.engine.wire import Wire
+from holdfast.persistence.catalogue import load_event
+from holdfast.persistence.pool import connect
+from holdfast.ports import LOOPBACK, available_port
+from support.commands import complete
+from support.database import dsn_of, execute
+from support.engine import SHARDS, document
+
+ORGANIZATION = uuid4()
+
+
+class Desk:
+    """Both servers, the command on them, and the files it reads."""
+
+    def __init__(self, redis_url: str, postgres_dsn: str, folder: Path) -> None:
+        self.redis_url = redis_url
+        self.postgres_dsn = postgres_dsn
+        self.file = folder / "event.json"
+        self.environment = {"HOLDFAST_REDIS_URL": redis_url, "HOLDFAST_POSTGRES_DSN": postgres_dsn}
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return complete("event", *arguments, **{**self.environment, **environment})
+
+    def report(self, *arguments: str) -> Any:
+        """What a command that succeeds prints as JSON."""
+        done = self.run(*arguments, "--json")
+        assert (done.returncode, done.stderr) == (0, "")
+        return json.loads(done.stdout)
+
+    def complaint(self, *arguments: str, **environment: str) -> str:
+        """The sentence of a command that fails."""
+        done = self.run(*arguments, **environment)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("holdfast: ")
+        assert done.stderr.count("\n") == 1
+        return done.stderr.removeprefix("holdfast: ").strip()
+
+    def load(self, doc: EventDocument, *flags: str) -> Any:
+        self.write(doc)
+        return self.report("load", str(self.file), "--org", str(ORGANIZATION), *flags)
+
+    def write(self, content: EventDocument | bytes) -> None:
+        self.file.write_bytes(content if isinstance(content, bytes) else msgspec.json.encode(content))
+
+    def stored(self, event_id: UUID) -> CompiledEvent | None:
+        async def load() -> CompiledEvent | None:
+            connection = await connect(self.postgres_dsn, name="test")
+            try:
+                return await load_event(connection, ORGANIZATION, event_id)
+            finally:
+                await connection.close()
+
+        return asyncio.run(load())
+
+    def reading(self, event_id: UUID, organization_id: UUID = ORGANIZATION) -> EventReading:
+        async def read() -> EventReading:
+            async with Wire(self.redis_url) as wire:
+                backend = RedisBackend(wire, shards=SHARDS, epoch=FIRST_EPOCH)
+                return await backend.read_event(organization_id, event_id, want_map=True)
+
+        return asyncio.run(read())
+
+    def hold(self, doc: EventDocument, seat_id: str) -> HoldReply:
+        async def hold() -> HoldReply:
+            event = compile_event(ORGANIZATION, doc)
+            async with Wire(self.redis_url) as wire:
+                backend = RedisBackend(wire, shards=SHARDS, epoch=FIRST_EPOCH)
+                return await backend.hold_seats(event, Holder(uuid4(), uuid4()), seats=[event.seats[seat_id]])
+
+        return asyncio.run(hold())
+
+    def sql(self, statement: str) -> Any:
+        return asyncio.run(execute(self.postgres_dsn, statement))
+
+    def empty_redis(self, *, shards: int = SHARDS) -> None:
+        async def empty() -> None:
+            async with Redis.from_url(self.redis_url) as redis:
+                await redis.flushall()
+                if shards:
+                    await open_shards(redis, shards)
+
+        asyncio.run(empty())
+
+
+@pytest.fixture
+def desk(redis_url: str, database_dsn: str, tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(redis_url, database_dsn, tmp_path)
+    desk.empty_redis()
+    yield desk
+    desk.empty_redis(shards=0)
+
+
+def test_load_saves_and_serves_the_event_in_the_state_it_has(desk: Desk) -> None:
+    doc = document(state=EventState.DRAFT, blocked_seat_ids=frozenset({"A-2"}))
+
+    report = desk.load(doc)
+
+    event = compile_event(ORGANIZATION, doc)
+    assert report == {
+        "event_id": str(doc.event_id),
+        "organization_id": str(ORGANIZATION),
+        "name": "Test night",
+        "state": "draft",
+        "config_version": event.version,
+        "result": "created",
+    }
+    assert desk.stored(doc.event_id) == event
+    reading = desk.reading(doc.event_id)
+    assert (reading.version, reading.state, reading.map) == (event.version, "draft", event.map)
+
+
+def test_load_can_put_on_sale_at_once(desk: Desk) -> None:
+    doc = document(state=EventState.DRAFT)
+
+    assert desk.load(doc, "--open")["state"] == "live"
+
+    assert desk.reading(doc.event_id).state == "live"
+
+
+def test_load_again_changes_nothing(desk: Desk) -> None:
+    doc = document()
+    desk.load(doc)
+    seq = desk.reading(doc.event_id).position.seq
+
+    assert desk.load(doc)["result"] == "unchanged"
+
+    assert desk.reading(doc.event_id).position.seq == seq
+
+
+def test_load_of_a_changed_document_changes_both_servers(desk: Desk) -> None:
+    doc = document(floor=50)
+    desk.load(doc)
+    floor = msgspec.structs.replace(doc.zones[1], capacity=70)
+    later = msgspec.structs.replace(doc, zones=(doc.zones[0], floor), state=EventState.PUBLISHED)
+
+    assert desk.load(later)["result"] == "changed"
+
+    event = compile_event(ORGANIZATION, later)
+    assert desk.stored(doc.event_id) == event
+    reading = desk.reading(doc.event_id)
+    assert (reading.version, reading.state, reading.zones[1].capacity) == (event.version, "published", 70)
+
+
+def test_a_change_that_stopped_half_way_is_finished_by_a_repeat(desk: Desk) -> None:
+    # Given an event that Postgres has in a newer version than Redis, in which a capacity differs.
+    doc = document(floor=50)
+    desk.load(doc)
+    later = msgspec.structs.replace(doc, zones=(doc.zones[0], msgspec.structs.replace(doc.zones[1], capacity=70)))
+    desk.load(later)
+    desk.empty_redis()
+    asyncio.run(open_in_redis(desk, doc))
+
+    assert desk.load(later)["result"] == "unchanged"
+
+    reading = desk.reading(doc.event_id)
+    assert (reading.version, reading.zones[1].capacity) == (compile_event(ORGANIZATION, later).version, 70)
+
+
+async def open_in_redis(desk: Desk, doc: EventDocument) -> None:
+    async with Wire(desk.redis_url) as wire:
+        reply = await RedisBackend(wire, shards=SHARDS, epoch=FIRST_EPOCH).open_event(compile_event(ORGANIZATION, doc))
+        assert reply.status.succeeded
+
+
+def test_coordinates_that_postgres_spells_differently_do_not_part_the_servers(desk: Desk) -> None:
+    doc = document(rows=1, per_row=1)
+    (seat,) = doc.zones[0].seats
+    placed = msgspec.structs.replace(doc.zones[0], seats=(msgspec.structs.replace(seat, coordinates={"x": -0.0}),))
+    doc = msgspec.structs.replace(doc, zones=(placed, doc.zones[1]))
+
+    desk.load(doc)
+
+    stored = desk.stored(doc.event_id)
+    assert stored is not None
+    assert desk.reading(doc.event_id).version == stored.version
+
+
+def test_load_keeps_to_the_organisation_and_else_takes_the_demo_one(desk: Desk) -> None:
+    ours, new = document(), document()
+    desk.load(ours)
+
+    desk.write(ours)
+    assert desk.report("load", str(desk.file))["organization_id"] == str(ORGANIZATION)
+    desk.write(new)
+    assert desk.report("load", str(desk.file))["organization_id"] == str(demo.ORGANIZATION_ID)
+
+
+def test_close_and_open_change_both_servers(desk: Desk) -> None:
+    doc = document()
+    desk.load(doc)
+
+    assert desk.report("close", str(doc.event_id))["state"] == "closed"
+
+    closed = desk.stored(doc.event_id)
+    assert closed is not None
+    assert closed.document.state is EventState.CLOSED
+    assert desk.reading(doc.event_id).version == closed.version
+    assert desk.hold(closed.document, "A-1").status is Status.EVENT_NOT_AVAILABLE
+
+    assert desk.report("open", str(doc.event_id))["state"] == "live"
+
+    assert desk.hold(doc, "A-1").status is Status.DONE
+
+
+def test_closing_an_event_that_redis_lacks_does_not_bring_it_there(desk: Desk) -> None:
+    doc = document()
+    desk.load(doc)
+    desk.empty_redis()
+
+    assert desk.report("close", str(doc.event_id))["state"] == "closed"
+
+    assert desk.reading(doc.event_id).status is Status.EVENT_NOT_FOUND
+
+
+@pytest.mark.parametrize("action", ["open", "close"])
+def test_an_event_that_is_over_stays_so(desk: Desk, action: str) -> None:
+    doc = document(state=EventState.CANCELLED)
+    desk.load(doc)
+
+    assert desk.complaint(action, str(doc.event_id)) == f"The event {doc.event_id} is cancelled and stays so."
+
+
+def test_an_event_with_sold_seats_is_not_opened_as_if_it_were_new(desk: Desk) -> None:
+    doc = document()
+    desk.load(doc)
+    desk.empty_redis()
+    desk.sql("UPDATE seats SET status = 'sold' WHERE ordinal = 0")
+
+    assert "has to be rebuilt" in desk.complaint("open", str(doc.event_id))
+    assert "has to be rebuilt" in desk.complaint("load", str(desk.file))
+
+    assert desk.reading(doc.event_id).status is Status.EVENT_NOT_FOUND
+
+
+def test_show_counts_what_redis_has(desk: Desk) -> None:
+    doc = document(rows=1, per_row=3, blocked_seat_ids=frozenset({"A-1"}))
+    desk.load(doc)
+    assert desk.hold(doc, "A-3").status is Status.DONE
+
+    report = desk.report("show", str(doc.event_id))
+
+    assert report["counted_in"] == "redis"
+    assert report["zones"] == [
+        {"zone_id": "orchestra", "name": "Orchestra", "capacity": 3, "free": 1, "held": 1, "sold": 0, "blocked": 1},
+        {"zone_id": "floor", "name": "Floor", "capacity": 50, "free": 50, "held": 0, "sold": 0, "blocked": 0},
+    ]
+    text = desk.run("show", str(doc.event_id)).stdout.splitlines()
+    assert text[0] == f"Test night ({doc.event_id}) is live."
+    assert text[1].split() == ["zone", "capacity", "free", "held", "sold", "blocked"]
+    assert text[2].split() == ["Orchestra", "3", "1", "1", "0", "1"]
+    assert text[-1] == "Counted in Redis."
+
+
+def test_show_counts_what_postgres_has_if_redis_lacks_the_event(desk: Desk) -> None:
+    doc = document()
+    desk.load(doc)
+    desk.empty_redis()
+    desk.sql("UPDATE zones SET sold = 5 WHERE zone = 1")
+
+    report = desk.report("show", str(doc.event_id))
+
+    assert (report["counted_in"], report["zones"][1]["sold"]) == ("postgres", 5)
+
+
+@pytest.mark.parametrize("action", ["open", "close", "show"])
+def test_an_unknown_event_is_one_sentence(desk: Desk, action: str) -> None:
+    unknown = uuid4()
+    assert desk.complaint(action, str(unknown)) == f"There is no event {unknown}."
+
+
+def test_an_event_of_another_organisation_is_unknown(desk: Desk) -> None:
+    doc = document()
+    desk.load(doc)
+
+    assert desk.complaint("show", str(doc.event_id), "--org", str(uuid4())) == f"There is no event {doc.event_id}."
+
+
+def test_a_missing_file_is_one_sentence(desk: Desk) -> None:
+    assert desk.complaint("load", str(desk.file)) == f"{desk.file} cannot be read: No such file or directory."
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"{", "is not JSON: Input data was truncated."),
+        (b'{"name": "\xff"}', "is not JSON: "),
+        (b"[]", "is not an event: Expected `object`, got `array`."),
+        (b"{}", "is not an event: Object missing required field `event_id`."),
+    ],
+)
+def test_a_file_that_is_no_event_is_one_sentence(desk: Desk, content: bytes, complaint: str) -> None:
+    desk.write(content)
+
+    assert desk.complaint("load", str(desk.file)).startswith(f"{desk.file} {complaint}")
+
+
+def test_a_fault_in_a_document_is_named_by_its_place(desk: Desk) -> None:
+    plain = json.loads(msgspec.json.encode(document()))
+    plain["zones"][0]["seats"][1]["number"] = "two"
+    desk.write(json.dumps(plain).encode())
+
+    assert desk.complaint("load", str(desk.file)).endswith("got `str` - at `$.zones[0].seats[1].number`.")
+
+
+def test_a_document_that_contradicts_itself_is_one_sentence(desk: Desk) -> None:
+    desk.write(document(rows=1, per_row=1, capacity=2))
+
+    fault = "zones[0] (Orchestra): capacity 2 is more than its 1 seats"
+    assert desk.complaint("load", str(desk.file)) == f"{desk.file} is not an event: {fault}."
+
+
+def test_servers_that_do_not_answer_are_one_sentence(desk: Desk) -> None:
+    nobody = f"{LOOPBACK}:{available_port(LOOPBACK)}"
+
+    redis = desk.complaint("show", str(uuid4()), HOLDFAST_REDIS_URL=f"redis://{nobody}")
+    postgres = desk.complaint("show", str(uuid4()), HOLDFAST_POSTGRES_DSN=f"postgresql://{nobody}/x")
+
+    assert redis.startswith("The server named in HOLDFAST_REDIS_URL cannot be used: ")
+    assert postgres.startswith("The server named in HOLDFAST_POSTGRES_DSN cannot be used: ")
+
+
+def test_a_redis_that_was_never_set_up_is_one_sentence(desk: Desk) -> None:
+    desk.empty_redis(shards=0)
+
+    assert desk.complaint("show", str(uuid4())).startswith("This Redis has no shards in service")
+
+
+def test_a_database_without_a_schema_is_one_sentence(desk: Desk, postgres_dsn: str) -> None:
+    empty = dsn_of(postgres_dsn, "template1")
+
+    complaint = desk.complaint("show", str(uuid4()), HOLDFAST_POSTGRES_DSN=empty)
+
+    assert complaint == "The database has no Holdfast schema yet: run `holdfast migrate`."
+
+
+@pytest.mark.parametrize("action", ["load", "open", "close", "show"])
+def test_every_action_explains_itself_with_an_example(action: str) -> None:
+    done = complete("event", action, "--help")
+
+    assert done.returncode == 0
+    assert f"example: holdfast event {action} " in " ".join(done.stdout.split())
+
+
+def test_migrate_says_what_it_did(database_dsn: str, postgres_dsn: str) -> None:
+    name = f"fresh_{uuid4().hex}"
+    asyncio.run(execute(postgres_dsn, f"CREATE DATABASE {name}"))
+    fresh = dsn_of(postgres_dsn, name)
+    try:
+        first = complete("migrate", HOLDFAST_POSTGRES_DSN=fresh)
+        assert (first.returncode, first.stderr) == (0, "")
+        assert first.stdout.startswith("Applied 0001_schema")
+    finally:
+        asyncio.run(execute(postgres_dsn, f"DROP DATABASE {name} WITH (FORCE)"))
+
+    assert complete("migrate", HOLDFAST_POSTGRES_DSN=database_dsn).stdout == "The database is up to date.\n"
+    assert complete("migrate", "--json", HOLDFAST_POSTGRES_DSN=database_dsn).stdout == '{"applied":[]}\n'
+
+
+def test_a_refusal_to_migrate_is_one_sentence(database_dsn: str) -> None:
+    asyncio.run(execute(database_dsn, "UPDATE schema_migrations SET digest = 'other' WHERE number = 1"))
+
+    done = complete("migrate", HOLDFAST_POSTGRES_DSN=database_dsn)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("holdfast: The migration 0001_schema is not the one that the database has")
+    assert done.stderr.count("\n") == 1
+
+
+async def test_the_demo_event_is_saved_and_stays_as_its_owner_changed_it(redis_url: str, database_dsn: str) -> None:
+    settings = Settings(redis_url=redis_url, postgres_dsn=database_dsn, shards=SHARDS)
+    async with Redis.from_url(redis_url) as redis:
+        await redis.flushall()
+    ids = await demo.load_demo(settings)
+    connection: asyncpg.Connection = await connect(database_dsn, name="test")
+    try:
+        assert await connection.fetchval("SELECT count(*) FROM seats") == 350
+        closed = await asyncio.to_thread(
+            complete,
+            "event",
+            "close",
+            str(ids.event_id),
+            HOLDFAST_REDIS_URL=redis_url,
+            HOLDFAST_POSTGRES_DSN=database_dsn,
+        )
+        assert closed.returncode == 0, closed.stderr
+
+        assert await demo.load_demo(settings) == ids
+
+        assert await connection.fetchval("SELECT state FROM events") == "closed"
+    finally:
+        await connection.close()
+    async with Redis.from_url(redis_url) as redis:
+        await redis.flushall()
