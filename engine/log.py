@@ -5,6 +5,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from holdfast.engine.cancellation import honour_cancellation
 from holdfast.engine.keys import ShardKeys
 from holdfast.engine.records import LogEntry, unpack_entry
 
@@ -24,6 +25,7 @@ async def follow_logs(redis: Redis, shards: Iterable[int], epoch: int) -> AsyncG
         places[key] = last[0][0] if last else "0"
     yield ()
     while True:
+        honour_cancellation()
         batches: Any = await redis.xread(places, count=_COUNT, block=_BLOCK_MS) or []
         entries: list[LogEntry] = []
         for key, batch in batches:

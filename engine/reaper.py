@@ -13,12 +13,13 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from holdfast.engine.backend import Backend
+from holdfast.engine.cancellation import honour_cancellation
 from holdfast.engine.errors import BackendError
 from holdfast.engine.keys import ShardKeys
 from holdfast.engine.records import unpack_ids
 from holdfast.engine.status import Status
 
-REAP_BATCH = 100
+REAP_BATCH = 50
 REAP_INTERVAL_S = 1.0
 
 _log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class Reaper:
     async def run(self, interval_s: float = REAP_INTERVAL_S) -> None:
         """Reap until cancelled. A server that does not answer is tried again at the next interval."""
         while True:
+            honour_cancellation()
             try:
                 expired = await self.reap()
             except (BackendError, RedisError, OSError) as error:

@@ -12,6 +12,8 @@ from holdfast.engine.wire import Wire
 from holdfast.persistence.compensation import Compensation
 from holdfast.persistence.persister import Persister
 from holdfast.persistence.pool import open_pool
+from holdfast.persistence.publisher import publish
+from holdfast.persistence.snapshots import snapshot, sweep
 
 # A job runs until it is cancelled; one that ends by itself has failed.
 Job = Callable[[Settings], Awaitable[None]]
@@ -43,4 +45,10 @@ async def persist(settings: Settings) -> None:
         await persister.run()
 
 
-JOBS: Mapping[str, Job] = {"reaper": reap, "persister": persist}
+JOBS: Mapping[str, Job] = {
+    "reaper": reap,
+    "persister": persist,
+    "publisher": publish,
+    "snapshots": snapshot,
+    "sweep": sweep,
+}

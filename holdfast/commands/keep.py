@@ -60,7 +60,7 @@ async def run_jobs(jobs: Mapping[str, Job], settings: Settings, stop: asyncio.Ev
 
 
 async def _end(tasks: set[asyncio.Future[Any]]) -> None:
-    """Cancel tasks until they have ended. Once is not enough: a client library may take a cancellation for a timeout."""
+    """Cancel tasks until they have ended: a client library may take a cancellation for a timeout, and go on."""
     while tasks:
         for task in tasks:
             task.cancel()

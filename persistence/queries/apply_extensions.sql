@@ -35,6 +35,7 @@ WITH given AS (
     FROM given g
     JOIN extended e ON e.hold_id = g.hold_id AND e.line = 0
     WHERE g.checkout <> ''
+    ORDER BY e.event_id, g.checkout, g.seq, e.hold_id
     ON CONFLICT (event_id, id) DO NOTHING
 ), audited AS (
     INSERT INTO audit_log (organization_id, event_id, user_id, action, entity_type, entity_id, changes, ip_address, user_agent,

@@ -84,6 +84,7 @@ WITH given AS (
     INSERT INTO checkouts (id, organization_id, event_id, user_id, status, created_at, updated_at)
     SELECT DISTINCT ON (event_id, sale) sale, organization_id, event_id, user_id, 'completed', sold_at, sold_at
     FROM accepted
+    ORDER BY event_id, sale, seq, hold_id
     ON CONFLICT (event_id, id) DO UPDATE SET status = 'completed', updated_at = excluded.updated_at
 ), seat_lists AS (
     SELECT jsonb_object_agg(hold_id, seat_ids) AS by_hold

@@ -148,7 +148,8 @@ async def publishing(settings: Settings, pace: Pace = FAST, **options: Any) -> A
     task = asyncio.create_task(publish(settings, pace, **options))
     try:
         yield
-        assert not task.done(), await task
+        if task.done():
+            task.result()
     finally:
         task.cancel()
         await asyncio.wait([task], timeout=DEADLINE_S)

@@ -1,0 +1,54 @@
+"""The fence as those who repair and look after Postgres meet it: who may write a shard, and how far its log has come.
+
+A writer takes the shard's lock shared, and only then reads mode and epoch. Locking the mark as well keeps the persister
+from committing in between, so that what is read of the shard's events stays true until the transaction ends.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from holdfast.engine.keys import ShardKeys
+from holdfast.engine.shards import FIRST_EPOCH
+from holdfast.persistence.persister import SHARD_LOCKS
+from holdfast.persistence.pool import Connection
+from holdfast.persistence.sql import query
+
+
+class ShardControl(msgspec.Struct, frozen=True):
+    """Who serves a shard, in which epoch, and the last log entry that is applied."""
+
+    shard: int
+    epoch: int
+    mode: str
+    mark: int
+
+    @property
+    def keys(self) -> ShardKeys:
+        return ShardKeys(self.shard, self.epoch)
+
+
+async def read_controls(connection: Connection, shards: Iterable[int]) -> dict[int, ShardControl]:
+    """The shards as Postgres knows them. One that no persister has opened is at the beginning of the first epoch."""
+    wanted = list(shards)
+    rows = await connection.fetch(query("read_controls"), wanted)
+    known = {row["shard"]: ShardControl(**row) for row in rows}
+    return {shard: known.get(shard, ShardControl(shard, FIRST_EPOCH, "unopened", 0)) for shard in wanted}
+
+
+async def enter_shard(connection: Connection, shard: int) -> ShardControl:
+    """Take a shard's fence for the caller's transaction, and its mark, so that no persister moves it meanwhile."""
+    await connection.execute(query("lock_shards"), SHARD_LOCKS, [shard])
+    await connection.execute(query("lock_mark"), shard)
+    return (await read_controls(connection, [shard]))[shard]
+
+
+@asynccontextmanager
+async def frozen(connection: Connection) -> AsyncIterator[None]:
+    """A read-only transaction that sees one moment of the database, within the caller's if there is one."""
+    if connection.is_in_transaction():
+        yield
+        return
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        yield
