@@ -201,12 +201,14 @@ def test_an_ordinary_user_can_run_it(up: StartUp, public_path: Path) -> None:
 
 
 def test_servers_named_in_the_environment_are_used_and_left_alone(
-    up: StartUp, valkey_server: Server, postgres_server: Server
+    up: StartUp, valkey_server: Server, postgres_server: Server, database_dsn: str
 ) -> None:
-    command = up(HOLDFAST_REDIS_URL=valkey_server.url, HOLDFAST_POSTGRES_DSN=postgres_server.url)
+    with redis.Redis.from_url(valkey_server.url) as client:
+        client.flushall()
+    command = up(HOLDFAST_REDIS_URL=valkey_server.url, HOLDFAST_POSTGRES_DSN=database_dsn)
     run = command.ready()
 
-    assert (run["redis_url"], run["postgres_dsn"]) == (valkey_server.url, postgres_server.url)
+    assert (run["redis_url"], run["postgres_dsn"]) == (valkey_server.url, database_dsn)
     assert run["pids"]["redis"] is run["pids"]["postgres"] is None
     assert get(f"{run['http_url']}/readyz") == b'{"data": {"status": "ready"}}'
     command.send(signal.SIGTERM)

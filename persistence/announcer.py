@@ -1,0 +1,157 @@
+"""Tells pub/sub what has changed in an event and how full it is now, after the change is committed.
+
+One announcer works at a time, for all events and in the order of the outbox; the others wait for its session to end. It
+is fire-and-forget: what Redis does not take is not repeated, and only one line in the log says so.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from holdfast.persistence.occupancy import Occupancy, OccupancyCache, channel_of, occupancies
+from holdfast.persistence.outbox import Line, Pace
+
+# Numbers of advisory locks come in pairs; the first says what for.
+ANNOUNCING = int.from_bytes(b"hfan")
+
+EVENTS = {"SeatReserved": "seat_held", "SeatReleased": "seat_released", "SeatSold": "seat_sold"}
+
+_REDIS_TIMEOUT_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class _Payload(msgspec.Struct, frozen=True):
+    """What of an outbox row is for everybody. Users, sales and tickets are not."""
+
+    hold_id: str
+    event_id: str
+    timestamp: str
+    seat_ids: tuple[str, ...] = ()
+    quantities: tuple[msgspec.Raw, ...] = ()
+    reason: str | None = None
+
+
+class Announcement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message on an event's channel. The totals are those of the moment it is sent, `timestamp` is when it happened.
+
+    `id` grows with every message of an event, so that a subscriber can tell one it has had.
+    """
+
+    id: int
+    event: str
+    event_id: str
+    hold_id: str
+    seat_ids: tuple[str, ...]
+    quantities: tuple[msgspec.Raw, ...]
+    reason: str | None = None
+    total_capacity: int
+    total_available: int
+    total_held: int
+    total_sold: int
+    total_blocked: int
+    percent_available: float
+    percent_held: float
+    percent_sold: float
+    percent_blocked: float
+    timestamp: str
+
+
+_read_payload = msgspec.json.Decoder(_Payload).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def announcement_of(row: Mapping[str, Any], occupancy: Occupancy) -> Announcement:
+    """The message for an outbox row. Raises msgspec.DecodeError for one that no persister has written."""
+    payload, total = _read_payload(row["payload"]), occupancy.total
+    return Announcement(
+        id=row["id"],
+        event=EVENTS[row["kind"]],
+        event_id=payload.event_id,
+        hold_id=payload.hold_id,
+        seat_ids=payload.seat_ids,
+        quantities=payload.quantities,
+        reason=payload.reason,
+        total_capacity=total.capacity,
+        total_available=total.free,
+        total_held=total.held,
+        total_sold=total.sold,
+        total_blocked=total.blocked,
+        percent_available=total.percent_free,
+        percent_held=total.percent_held,
+        percent_sold=total.percent_sold,
+        percent_blocked=total.percent_blocked,
+        timestamp=payload.timestamp,
+    )
+
+
+def announcing_redis(url: str) -> Redis:
+    """A client that gives up soon and never repeats: a message sent twice is worse than one not sent."""
+    return Redis.from_url(
+        url, socket_timeout=_REDIS_TIMEOUT_S, socket_connect_timeout=_REDIS_TIMEOUT_S, retry=Retry(NoBackoff(), 0)
+    )
+
+
+class Announcer:
+    """Announces every row of the outbox. Where there is no webhook, that is all, and `final` says so."""
+
+    def __init__(
+        self, line: Line, redis: Redis, *, final: bool, pace: Pace, cache: OccupancyCache | None = None
+    ) -> None:
+        self._line = line
+        self._redis = redis
+        self._final = final
+        self._pace = pace
+        self._cache = cache
+        self._redis_answers = True
+
+    async def run(self) -> None:
+        """Announce until cancelled. Raises what the line does."""
+        clock = asyncio.get_running_loop().time
+        while not await self._line.value("lock_announcements", ANNOUNCING):
+            await self._line.wait(self._pace.poll_s)
+        while True:
+            began = clock()
+            if await self.announce() < self._pace.announcements:
+                await self._line.wait(self._pace.poll_s)
+                await asyncio.sleep(max(0.0, began + self._pace.round_s - clock()))
+
+    async def announce(self) -> int:
+        """Announce the oldest rows that wait, a batch at most; returns how many."""
+        rows = await self._line.fetch("take_announcements", self._pace.announcements)
+        if rows:
+            async with self._line.turn() as connection:
+                counts = await occupancies(connection, [(row["organization_id"], row["event_id"]) for row in rows])
+            if self._cache is not None:
+                for occupancy in counts.values():
+                    self._cache.put(occupancy)
+            await self._send([(row, counts[row["organization_id"], row["event_id"]]) for row in rows])
+            await self._line.value("mark_announced", [row["id"] for row in rows], self._final)
+        return len(rows)
+
+    async def _send(self, rows: list[tuple[Mapping[str, Any], Occupancy]]) -> None:
+        try:
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                for row, occupancy in rows:
+                    try:
+                        message = _encode(announcement_of(row, occupancy))
+                    except msgspec.DecodeError as error:
+                        _log.error("row %d of the outbox cannot be announced: %s", row["id"], error)
+                        continue
+                    pipeline.publish(channel_of(row["organization_id"], row["event_id"]), message)
+                await pipeline.execute()
+        except (RedisError, OSError, TimeoutError) as error:
+            if self._redis_answers:
+                _log.warning("Redis takes no announcements, live views stand still until it does: %s", error)
+            self._redis_answers = False
+        else:
+            if not self._redis_answers:
+                _log.info("Redis takes announcements again")
+            self._redis_answers = True
