@@ -41,7 +41,7 @@
 --   fenced, invalid_request, too_many_seats, event_not_found, hold_id_reused, hold_released, hold_expired, repeated,
 --   stale_config, event_unavailable, event_not_available, event_sales_closed, busy, seat_not_found,
 --   user_limit_exceeded, address_limit_exceeded, rate_limit_exceeded, no_available_seats, block_at_capacity, done
--- Log: expire for overdue holds whose seats were needed, then hold.
+-- Log: expire for overdue holds, at most 64, where their seats or units were needed, then hold.
 -- Cost: O(zone) at the speed of a plain search for text, and only what no earlier search has ruled out; at most 64
 -- overdue holds and 128 earlier holds of the same holder.
 

@@ -41,7 +41,7 @@
 --   stale_config, event_unavailable, event_not_available, event_sales_closed, busy, seat_not_found,
 --   seat_not_available, seat_held_by_another_user, already_held, user_limit_exceeded, address_limit_exceeded,
 --   rate_limit_exceeded, block_at_capacity, done
--- Log: expire for holds past their time that were in the way, then hold.
+-- Log: expire for holds past their time on the seats, and for others where a zone lacked room, then hold.
 -- Cost: O(units): at most 100 units, 100 due and 64 overdue holds, and 128 earlier holds of the same holder.
 
 -- @include status

@@ -93,10 +93,12 @@ def announcement_of(row: Mapping[str, Any], occupancy: Occupancy) -> Announcemen
 
 
 def announcing_redis(url: str) -> Redis:
-    """A client that gives up soon and never repeats: a message sent twice is worse than one not sent."""
-    return Redis.from_url(
-        url, socket_timeout=_REDIS_TIMEOUT_S, socket_connect_timeout=_REDIS_TIMEOUT_S, retry=Retry(NoBackoff(), 0)
-    )
+    """A client that never repeats: a message sent twice is worse than one not sent.
+
+    It has no time limit of its own, because redis-py's, on Python 3.11, can swallow a cancellation: the publisher would
+    then not stop when told to.
+    """
+    return Redis.from_url(url, socket_timeout=None, retry=Retry(NoBackoff(), 0))
 
 
 class Announcer:
@@ -138,7 +140,7 @@ class Announcer:
 
     async def _send(self, rows: list[tuple[Mapping[str, Any], Occupancy]]) -> None:
         try:
-            async with self._redis.pipeline(transaction=False) as pipeline:
+            async with asyncio.timeout(_REDIS_TIMEOUT_S), self._redis.pipeline(transaction=False) as pipeline:
                 for row, occupancy in rows:
                     try:
                         message = _encode(announcement_of(row, occupancy))

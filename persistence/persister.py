@@ -98,6 +98,7 @@ class Persister:
         """Persist until cancelled. Servers that do not answer are tried again; nothing is skipped meanwhile."""
         pause = _RETRY_FIRST_S
         while True:
+            #_heed_cancellation()
             try:
                 await self.step()
                 pause = _RETRY_FIRST_S
@@ -239,6 +240,13 @@ class Persister:
                 if keep_from > 0:
                     pipeline.xtrim(keys.key("log"), minid=f"{epoch}-{keep_from}", approximate=True)
             await pipeline.execute()
+
+
+def _heed_cancellation() -> None:
+    """Stop if told to. redis-py uses asyncio.wait_for, which may drop a cancellation that meets its result."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 async def _keep_dead_letters(connection: Connection, batch: Batch) -> None:

@@ -20,7 +20,7 @@ from holdfast.lua import SCRIPTS, load_scripts
 
 # A failure prints its steps and a blob for @reproduce_failure on the machine; `--hypothesis-seed` repeats a whole run.
 WORKLOADS = settings(
-    max_examples=150,
+    max_examples=100,
     stateful_step_count=40,
     deadline=None,
     print_blob=True,

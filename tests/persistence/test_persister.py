@@ -384,3 +384,17 @@ async def test_a_lost_race_does_not_end_a_persister(rig: Rig) -> None:
 
     async with running(persister.run()):
         await eventually(lambda: rig.hold_rows(hold_id), "the hold is persisted")
+
+
+async def test_a_persister_ends_whenever_it_is_cancelled(rig: Rig) -> None:
+    """Also where a client library drops the cancellation, which depends on the turn of the event loop that it meets."""
+    persister = rig.persister(refresh_s=LONG_S)
+    await rig.drain(persister)
+    for turns in range(20):
+        task = asyncio.create_task(persister.run())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        done, _ = await asyncio.wait([task], timeout=5)
+        assert done, f"cancelled after {turns} turns, and still running"
+        assert task.cancelled()
