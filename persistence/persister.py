@@ -98,7 +98,7 @@ class Persister:
         """Persist until cancelled. Servers that do not answer are tried again; nothing is skipped meanwhile."""
         pause = _RETRY_FIRST_S
         while True:
-            #_heed_cancellation()
+            _heed_cancellation()
             try:
                 await self.step()
                 pause = _RETRY_FIRST_S

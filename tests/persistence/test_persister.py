@@ -391,6 +391,8 @@ async def test_a_persister_ends_whenever_it_is_cancelled(rig: Rig) -> None:
     persister = rig.persister(refresh_s=LONG_S)
     await rig.drain(persister)
     for turns in range(20):
+        # Something waits, so that the next look at the log is not a long one.
+        await places_held(rig.on, 1)
         task = asyncio.create_task(persister.run())
         for _ in range(turns):
             await asyncio.sleep(0)
