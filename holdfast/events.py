@@ -32,7 +32,7 @@ from holdfast.persistence.catalogue import (
     read_counts,
     save_event,
 )
-from holdfast.persistence.pool import Connection, connect
+from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, connect
 
 # A hundred thousand seats take a second or two to save, on a busy server longer.
 STATEMENT_TIMEOUT_MS = 60_000
@@ -158,7 +158,7 @@ def server_errors_explained() -> Iterator[None]:
         raise OperatorError(f"The server named in {variable('redis_url')} cannot be used: {error}.") from error
     except asyncpg.UndefinedTableError as error:
         raise OperatorError("The database has no Holdfast schema yet: run `holdfast migrate`.") from error
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except POSTGRES_ERRORS as error:
         reason = str(error) or type(error).__name__
         raise OperatorError(f"The server named in {variable('postgres_dsn')} cannot be used: {reason}.") from error
 

@@ -12,7 +12,14 @@ from holdfast.http.stores import ANSWER_TIMEOUT_SECONDS, postgres_key, redis_key
 
 routes = web.RouteTableDef()
 
-_UNREACHABLE = (OSError, TimeoutError, redis.exceptions.RedisError, asyncpg.PostgresError, asyncpg.InterfaceError)
+_UNREACHABLE = (
+    OSError,
+    TimeoutError,
+    redis.exceptions.RedisError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
 
 
 @routes.get("/healthz")

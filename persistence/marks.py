@@ -5,13 +5,12 @@ import logging
 from contextlib import suppress
 from typing import Any
 
-import asyncpg
 import msgspec
 
 from holdfast.engine.acks import Acks, rejection_status
 from holdfast.persistence.batches import UNAPPLICABLE
 from holdfast.persistence.persister import MARKS_CHANNEL, Committed
-from holdfast.persistence.pool import Connection, connect
+from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, connect
 from holdfast.persistence.sql import query
 
 _ASK_S = 0.5
@@ -30,7 +29,7 @@ async def follow_marks(dsn: str, acks: Acks, shards: int) -> None:
                 await _follow(connection, acks, list(range(shards)))
             finally:
                 await connection.close(timeout=1)
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except POSTGRES_ERRORS as error:
             _log.warning("cannot hear what is committed, trying again: %s", error)
         await asyncio.sleep(_RETRY_S)
 

@@ -7,22 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import asyncpg
 import msgspec
 
 from holdfast.persistence.persister import OUTBOX_CHANNEL
-from holdfast.persistence.pool import Connection, connect
+from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, connect
 from holdfast.persistence.sql import query
-
-# What a Postgres that is down, restarts or refuses looks like from here. The internal error is asyncpg's answer to a
-# query on a connection on which the server has just said goodbye.
-POSTGRES_ERRORS = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-)
 
 _CLOSE_TIMEOUT_S = 1.0
 

@@ -21,7 +21,7 @@ from holdfast.engine.keys import ShardKeys
 from holdfast.persistence.apply import Rejection, apply_operations, columns
 from holdfast.persistence.batches import UNAPPLICABLE, Batch, DeadLetter, Slice, gather
 from holdfast.persistence.compensation import Compensation
-from holdfast.persistence.pool import Connection, Pool
+from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, Pool
 from holdfast.persistence.sql import query
 
 SHARD_LOCKS = 0x484F4C44
@@ -104,7 +104,7 @@ class Persister:
                 pause = _RETRY_FIRST_S
             except LostRace:
                 self._marks.clear()
-            except (RedisError, OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except (RedisError, *POSTGRES_ERRORS) as error:
                 self._marks.clear()
                 _log.warning("the log is not being persisted, trying again in %.2f s: %s", pause, error)
                 await asyncio.sleep(pause)

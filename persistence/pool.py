@@ -19,6 +19,15 @@ CONNECT_TIMEOUT_SECONDS = 5.0
 # How much longer the client waits than the server: only a server that cannot even answer "cancelled" is given up.
 NETWORK_SLACK_SECONDS = 1.0
 
+# What Postgres being away looks like, a session that it ends while it answers included.
+POSTGRES_ERRORS = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+
 # asyncpg has no types.
 Connection = Any
 Pool = Any

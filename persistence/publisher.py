@@ -15,7 +15,8 @@ from uuid import UUID
 from holdfast.engine.settings import Settings
 from holdfast.persistence.announcer import Announcer, announcing_redis
 from holdfast.persistence.occupancy import OccupancyCache
-from holdfast.persistence.outbox import POSTGRES_ERRORS, Line, Pace, open_line
+from holdfast.persistence.outbox import Line, Pace, open_line
+from holdfast.persistence.pool import POSTGRES_ERRORS
 from holdfast.persistence.webhook import Receiver, message_of
 
 # Numbers of advisory locks come in pairs; the first says what for.

@@ -9,13 +9,12 @@ import logging
 from datetime import UTC, datetime
 from uuid import UUID
 
-import asyncpg
 import msgspec
 
 from holdfast.engine.audit import Caller
 from holdfast.engine.status import Status
 from holdfast.persistence.apply import columns
-from holdfast.persistence.pool import Pool
+from holdfast.persistence.pool import POSTGRES_ERRORS, Pool
 from holdfast.persistence.sql import query
 
 FLUSH_S = 5.0
@@ -87,7 +86,7 @@ class RefusalAudit:
         try:
             async with pool.acquire() as connection:
                 await connection.execute(query("insert_refusals"), *columns(rows))
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        except POSTGRES_ERRORS:
             self._take_back(tallies)
             raise
         return len(rows)
@@ -99,7 +98,7 @@ class RefusalAudit:
                 await asyncio.sleep(interval_s)
                 try:
                     await self.flush(pool)
-                except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                except POSTGRES_ERRORS as error:
                     _log.warning("refusals could not be written to the audit log, trying again: %s", error)
         finally:
             await self.flush(pool)

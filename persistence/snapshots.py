@@ -12,14 +12,13 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 
-import asyncpg
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from holdfast.engine.settings import Settings
 from holdfast.persistence.apply import columns
 from holdfast.persistence.fence import ShardControl, enter_shard, read_controls
-from holdfast.persistence.pool import Pool, open_pool
+from holdfast.persistence.pool import POSTGRES_ERRORS, Pool, open_pool
 from holdfast.persistence.retained_log import last_number
 from holdfast.persistence.sql import query
 
@@ -117,6 +116,6 @@ async def _every(interval_s: float, work: Callable[[], Awaitable[None]], failure
     while True:
         try:
             await work()
-        except (RedisError, OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except (RedisError, *POSTGRES_ERRORS) as error:
             _log.warning("%s, trying again later: %s", failure, error)
         await asyncio.sleep(interval_s - time.time() % interval_s)

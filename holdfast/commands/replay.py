@@ -7,14 +7,13 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-import asyncpg
 import msgspec
 
 from holdfast.commands import add_data_dir_flag, read_server_settings
 from holdfast.engine.settings import Settings
 from holdfast.errors import OperatorError
 from holdfast.persistence.migrate import MigrationError, migrate
-from holdfast.persistence.pool import connect
+from holdfast.persistence.pool import POSTGRES_ERRORS, connect
 from holdfast.persistence.replay import Place, Replay, replay
 from holdfast.persistence.replay_into import Rebuild, replay_into
 from holdfast.stores import count_shards, failures_explained, open_redis, open_stores
@@ -102,7 +101,7 @@ async def _rebuild(dsn: str, settings: Settings) -> Rebuild:
             try:
                 applied = await migrate(dsn)
                 target = await connect(dsn, name="replay", statement_timeout_ms=None)
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, MigrationError) as error:
+            except (*POSTGRES_ERRORS, MigrationError) as error:
                 raise OperatorError(f"The database to replay into cannot be used: {error}.") from error
             stack.push_async_callback(target.close, timeout=1)
             if applied:
@@ -111,7 +110,7 @@ async def _rebuild(dsn: str, settings: Settings) -> Rebuild:
             try:
                 original = await connect(settings.postgres_dsn, name="replay", statement_timeout_ms=None)
                 stack.push_async_callback(original.close, timeout=1)
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except POSTGRES_ERRORS as error:
                 _progress(f"the configured database cannot be read: {error}")
             return await replay_into(redis, original, target, shards, progress=_progress)
 

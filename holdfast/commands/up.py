@@ -24,6 +24,7 @@ from holdfast.embedded import start_postgres, start_valkey
 from holdfast.engine.settings import Settings, variable
 from holdfast.errors import OperatorError
 from holdfast.http.tokens import Role, mint_token
+from holdfast.persistence.pool import POSTGRES_ERRORS
 from holdfast.ports import http_url, reserve
 from holdfast.processes import Process, Watch, spawn, until_stopped
 
@@ -188,6 +189,6 @@ def _check_redis(url: str) -> None:
 async def _check_postgres(dsn: str) -> None:
     try:
         connection = await asyncpg.connect(dsn, timeout=STORE_TIMEOUT_SECONDS)
-    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except (ValueError, *POSTGRES_ERRORS) as error:
         raise OperatorError(f"The server named in {variable('postgres_dsn')} does not answer: {error}.") from error
     await connection.close()

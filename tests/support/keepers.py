@@ -83,6 +83,8 @@ async def keeping(redis_url: str, dsn: str, directory: Path, count: int) -> Asyn
     finally:
         for keeper in keepers.running:
             keeper.kill()
+            # Shown when the test fails.
+            print(f"keeper {keeper.process.pid} ended with {keeper.process.returncode}:", keeper.stderr)  # noqa: T201
 
 
 class History:
