@@ -30,7 +30,6 @@ OUTBOX_CHANNEL = "holdfast_outbox"
 
 _BATCH = 2_000
 _BLOCK_MS = 1_000
-_MANY = 200
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 2.0
 _REFRESH_S = 1.0
@@ -212,8 +211,7 @@ class Persister:
         shard_of_event: dict[UUID, int] = {
             operation.entry.event_id: each.shard for each in batch.slices for operation in each.operations
         }
-        if len(operations) > _MANY:
-            await connection.execute(query("plan_for_many"))
+        await connection.execute(query("plan_anew"))
         rejections = await apply_operations(connection, operations)
         return [(shard_of_event[rejection.event_id], rejection) for rejection in rejections]
 

@@ -171,7 +171,7 @@ async def test_postgres_stopped_and_started_under_load(redis_url: str, tmp_path:
             following(dsn) as acks,
             keeping(redis_url, dsn, tmp_path, count=1) as keepers,
         ):
-            backend = DurableBackend(rig.on.backend, acks, timeout_s=0.3)
+            backend = DurableBackend(rig.on.backend, acks, timeout_s=1)
             strict = Callers(backend, events, seed=1)
             fast = Callers(backend, events, ack=Ack.REDIS, pause_s=0.005, seed=2)
             async with strict.at_work(CALLERS), fast.at_work(2):
