@@ -46,6 +46,7 @@ from holdfast.loadtest.script_calls import (
 from holdfast.lua import SCRIPTS, bundle, scripts
 
 CALLERS = 64
+CLIENT_ROUNDS = 3
 PIPELINE = 500
 BASELINES = Path(__file__).resolve().parent / "baselines"
 
@@ -85,9 +86,12 @@ class ScriptFigures(msgspec.Struct, frozen=True):
     bytes_per_live_hold: float
     reaped_holds: int
     longest_reap_ms: float
-    wire_calls_per_s: float
-    redis_py_calls_per_s: float
+    wire_refusals_per_s: float
+    redis_py_refusals_per_s: float
     wire_to_redis_py: float
+    wire_holds_per_s: float
+    redis_py_holds_per_s: float
+    wire_to_redis_py_holds: float
 
 
 def run_script_bench(url: str, size: Size, report: Report) -> ScriptFigures:
@@ -114,7 +118,7 @@ async def _run(url: str, size: Size, report: Report) -> ScriptFigures:
             report(f"{size.seats:,} holds expire at once …")
             reaped, longest_us = bench.reap(large)
             report(f"wire against redis-py, {CALLERS} callers …")
-            wire_rate, plain_rate = await bench.compare_clients(driver)
+            refusals, plain_refusals, holds, plain_holds = await bench.compare_clients(driver)
     finally:
         server.close()
         await driver.aclose()
@@ -138,9 +142,12 @@ async def _run(url: str, size: Size, report: Report) -> ScriptFigures:
         bytes_per_live_hold=bytes_per_hold,
         reaped_holds=reaped,
         longest_reap_ms=longest_us / 1000,
-        wire_calls_per_s=wire_rate,
-        redis_py_calls_per_s=plain_rate,
-        wire_to_redis_py=wire_rate / plain_rate,
+        wire_refusals_per_s=refusals,
+        redis_py_refusals_per_s=plain_refusals,
+        wire_to_redis_py=refusals / plain_refusals,
+        wire_holds_per_s=holds,
+        redis_py_holds_per_s=plain_holds,
+        wire_to_redis_py_holds=holds / plain_holds,
     )
 
 
@@ -243,19 +250,26 @@ class Bench:
         calls = self._server.slowlog_get(len(ids) // REAP_BATCH + 100)
         return reaped, max(call["duration"] for call in calls if call["command"].startswith(b"EVALSHA"))
 
-    async def compare_clients(self, plain: redis.asyncio.Redis) -> tuple[float, float]:
-        """Holds per second through the wire and through redis-py, from the same number of concurrent callers."""
-        rates: dict[str, list[float]] = {"wire": [], "redis-py": []}
-        rounds = 3
-        for _ in range(rounds):
-            for name, rate in rates.items():
-                calls = self._size.wire_calls // rounds
-                event = await self._open(calls)
-                hold = self._through_wire(event) if name == "wire" else _through_redis_py(plain, event)
-                rate.append(await _throughput(hold, calls))
-        return median(rates["wire"]), median(rates["redis-py"])
+    async def compare_clients(self, plain: redis.asyncio.Redis) -> tuple[float, float, float, float]:
+        """Calls per second of concurrent callers, through the wire and by a plain redis-py EVALSHA.
 
-    def _through_wire(self, event: CompiledEvent) -> HoldSeat:
+        First of holds that are refused because the seat is taken, where the client is what limits; then of holds that
+        succeed, where the server is.
+        """
+        calls = self._size.wire_calls // CLIENT_ROUNDS
+        rates: list[list[float]] = [[], [], [], []]
+        for _ in range(CLIENT_ROUNDS):
+            hot = await self._open(1)
+            await self._by_backend(hot)(0)
+            taken = Status.SEAT_HELD_BY_ANOTHER_USER
+            rates[0].append(await _throughput(self._by_backend(hot), calls, lambda _: 0, taken))
+            rates[1].append(await _throughput(_by_evalsha(plain, hot), calls, lambda _: 0, taken))
+            rates[2].append(await _throughput(self._by_backend(await self._open(calls)), calls, ordinal_of))
+            rates[3].append(await _throughput(_by_evalsha(plain, await self._open(calls)), calls, ordinal_of))
+        refusals, plain_refusals, holds, plain_holds = map(median, rates)
+        return refusals, plain_refusals, holds, plain_holds
+
+    def _by_backend(self, event: CompiledEvent) -> HoldSeat:
         async def hold(ordinal: int) -> int:
             holder = Holder(hold_id=uuid4(), user_id=uuid4(), meta=META)
             return (await self._backend.hold_seats(event, holder, seats=[(0, ordinal)])).status
@@ -299,22 +313,25 @@ class Bench:
         self._server.hset(keys.key("counts"), "0", pack_zone(zone.capacity, len(zone.seats), sold=seats.count(b"s")))
 
 
-async def _throughput(hold: HoldSeat, calls: int) -> float:
-    """Holds per second from CALLERS callers at once, each seat asked for once."""
+async def _throughput(
+    hold: HoldSeat, calls: int, ordinal_for: Callable[[int], int], expected: Status = Status.DONE
+) -> float:
+    """Calls per second from CALLERS callers at once, all with the outcome expected."""
     places = iter(range(calls))
 
     async def caller() -> None:
         for place in places:
-            status = await hold(ordinal_of(place))
-            if status != Status.DONE:
-                raise RuntimeError(f"a call of the benchmark was refused: {Status(status).name}")
+            status = await hold(ordinal_for(place))
+            if status != expected:
+                raise RuntimeError(f"a call of the benchmark was answered {Status(status).name}")
 
     started = time.perf_counter()
     await asyncio.gather(*(caller() for _ in range(CALLERS)))
     return calls / (time.perf_counter() - started)
 
 
-def _through_redis_py(plain: redis.asyncio.Redis, event: CompiledEvent) -> HoldSeat:
+def _by_evalsha(plain: redis.asyncio.Redis, event: CompiledEvent) -> HoldSeat:
+    """Holds as somebody would write them with redis-py."""
     script, keys, constant = scripts()["hold_seats"], event_keys(event), event_arguments(event).values()
     names = [keys.key(key.name) for key in script.keys]
 
