@@ -105,7 +105,6 @@ for i = 1, units do
   chosen[i] = struct.pack(PAIR, zone, run + i - 1)
 end
 local seats = table.concat(chosen)
--- @include write_seats
 -- @include place_hold
 if #due_ids == 0 then
   -- @include write_hints

@@ -88,10 +88,9 @@ end
 if refusal then
   return { refusal, '', lifts_ms, now_ms, 0, '', '' }
 end
-if short ~= '' or #due_ids > 0 then
+if short ~= '' or due_ids then
   -- @include make_room
 end
 
--- @include write_seats
 -- @include place_hold
 return { DONE, ARG_HOLD, ends_ms, now_ms, shard_seq, seats, quantities }

@@ -1,7 +1,7 @@
 -- Looks at every seat asked for: `refusal` is the status that takes precedence, `in_the_way` the seats that cause it
 -- and `lifts_ms` when the last of them may come free. `own_hold` is a live hold by which the user has some of the
 -- seats, `own_seats` the places of those in the list. A hold past its time is no obstacle: it goes to `due_ids`.
-local in_the_way, own_hold, own_seats, due_ids, due_seen = '', nil, nil, {}, nil
+local in_the_way, own_hold, own_seats, due_ids, due_seen = '', nil, nil, nil, nil
 for at = 1, #seats, PAIR_BYTES do
   local _, ordinal = struct.unpack(PAIR, seats, at)
   local byte = call('GETRANGE', KEY_MAP, ordinal, ordinal)
@@ -13,7 +13,7 @@ for at = 1, #seats, PAIR_BYTES do
       local owner = call('GETRANGE', KEY_OWNERS, ordinal * ID_BYTES, ordinal * ID_BYTES + ID_BYTES - 1)
       free_at_ms = tonumber(call('ZSCORE', KEY_EXPIRY, owner))
       if free_at_ms <= now_ms then
-        due_seen, status = due_seen or {}, nil
+        due_ids, due_seen, status = due_ids or {}, due_seen or {}, nil
         if not due_seen[owner] then
           due_seen[owner], due_ids[#due_ids + 1] = true, owner
         end

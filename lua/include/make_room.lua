@@ -2,6 +2,7 @@
 -- Expires the holds that are due; where zones are still short, overdue holds of the event too, at most 64. When even
 -- that does not make room it refuses, and nothing is written.
 local MAX_OVERDUE = 64
+due_ids = due_ids or {}
 if short ~= '' then
   local overdue = call('ZRANGEBYSCORE', KEY_EXPIRY, '-inf', now_ms, 'LIMIT', 0, MAX_OVERDUE)
   for i = 1, #overdue do

@@ -16,7 +16,14 @@ else
   call('HSET', KEY_HOLDS, ARG_HOLD, record, user_field, (user_list or '') .. ARG_HOLD)
 end
 call('ZADD', KEY_EXPIRY, string.format('%d', ends_ms), ARG_HOLD)
-write_seats(seats, 'h', ARG_HOLD)
+if #seats == PAIR_BYTES then
+  local _, ordinal = struct.unpack(PAIR, seats)
+  call('SETRANGE', KEY_MAP, ordinal, 'h')
+  call('SETRANGE', KEY_OWNERS, ordinal * ID_BYTES, ARG_HOLD)
+else
+  -- @include write_seats
+  write_seats(seats, 'h', ARG_HOLD)
+end
 for i = 1, #zone_names do
   local capacity, zone_seats, held, sold, blocked = struct.unpack(ZONE, counts[i + 1])
   held = held + totals[zone_names[i]]
