@@ -6,7 +6,7 @@ so that a script can tell in one comparison whether the caller knows the event a
 """
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
 from enum import StrEnum
 from hashlib import blake2b
 from itertools import groupby
@@ -16,6 +16,9 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from holdfast.engine.access import Access, AccessMode
+from holdfast.engine.layout_checks import LayoutError, check_document
+from holdfast.engine.policy import Policy
 from holdfast.engine.records import Pair, pack_rules, pack_zone_specs
 
 SEPARATOR = b"|"
@@ -25,10 +28,6 @@ MAX_ORDINALS = 1 << 24
 
 Positive = Annotated[int, Meta(ge=1, le=100_000_000)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
-
-
-class LayoutError(ValueError):
-    """A layout document that cannot be compiled; the text names the place."""
 
 
 class EventState(StrEnum):
@@ -53,6 +52,10 @@ class ZoneType(StrEnum):
     VIP_STANDING = "vip_standing"
 
     @property
+    def vip(self) -> bool:
+        return self in (ZoneType.VIP_RESERVED, ZoneType.VIP_STANDING)
+
+    @property
     def seated(self) -> bool:
         """Whether the zone has individual seats, rather than a number of places."""
         return self in (ZoneType.RESERVED_SEATING, ZoneType.VIP_RESERVED)
@@ -66,39 +69,62 @@ class SeatCategory(StrEnum):
     AISLE = "aisle"
 
 
+class Coordinates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a seat stands on the plan."""
+
+    x: float
+    y: float
+
+
 class SeatDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A seat. Within a zone the best row comes first, and seats of a row in the order they stand."""
+    """A seat. Within a zone the best row comes first, and seats of a row in the order they stand.
+
+    The companion seats of a wheelchair seat are those it names, and those in a wheelchair pair with it.
+    """
 
     seat_id: Name
     row: Name
     number: Annotated[int, Meta(ge=0, le=100_000)]
     category: SeatCategory = SeatCategory.STANDARD
-    coordinates: dict[str, float] | None = None
+    coordinates: Coordinates | None = None
+    companion_seat_ids: tuple[Name, ...] = ()
 
 
 class ZoneDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A zone. In a restricted one the people on its list may book whatever the rule says."""
+
     zone_id: Name
     zone_type: ZoneType
     name: Name
     capacity: Positive
     seats: tuple[SeatDocument, ...] = ()
+    access_mode: AccessMode = AccessMode.PUBLIC
+    membership_tier: Name | None = None
+    allowed_roles: frozenset[Name] = frozenset()
+    whitelist: frozenset[UUID] = frozenset()
+    pricing_rule_id: Name | None = None
+
+    @property
+    def access(self) -> Access:
+        return Access(self.access_mode, self.membership_tier or "", self.allowed_roles, self.whitelist)
 
 
-class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits of an event; None and 0 mean no limit."""
+class GroupType(StrEnum):
+    WHEELCHAIR_PAIR = "wheelchair_pair"
+    FAMILY_BLOCK = "family_block"
+    VIP_TABLE = "vip_table"
+    RESERVED_BLOCK = "reserved_block"
 
-    default_hold_ttl_minutes: Annotated[int, Meta(ge=1, le=1440)] = 10
-    checkout_extension_minutes: Annotated[int, Meta(ge=1, le=1440)] = 5
-    max_hold_total_minutes: Annotated[int, Meta(ge=1, le=1440)] = 20
-    max_seats_per_booking: Annotated[int, Meta(ge=1, le=100)] = 10
-    max_holds_per_user: Annotated[int, Meta(ge=0, le=10_000)] | None = None
-    max_holds_per_ip: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
-    rate_limit_seats: Annotated[int, Meta(ge=0, le=10_000)] = 10
-    rate_limit_seconds: Annotated[int, Meta(ge=1, le=86_400)] = 300
+
+class SeatGroupDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Seats of one zone that belong together."""
+
+    group_type: GroupType
+    seat_ids: Annotated[tuple[Name, ...], Meta(min_length=2, max_length=100)]
 
 
 class EventDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `event load` reads: an event with its layout."""
+    """What `event load` reads: an event with its layout. A seat is one seat on all days of an event."""
 
     event_id: UUID
     name: Name
@@ -106,7 +132,9 @@ class EventDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: EventState = EventState.DRAFT
     sale_start: datetime | None = None
     sale_end: datetime | None = None
+    days: tuple[date, ...] = ()
     blocked_seat_ids: frozenset[str] = frozenset()
+    seat_groups: tuple[SeatGroupDocument, ...] = ()
     policy: Policy = Policy()
 
 
@@ -168,21 +196,19 @@ class CompiledEvent(msgspec.Struct, frozen=True):
 
 def compile_event(organization_id: UUID, document: EventDocument) -> CompiledEvent:
     """Lay an event's zones and seats out for the scripts. Raises LayoutError where the document contradicts itself."""
+    check_document(document)
     pieces: list[bytes] = []
     zones: list[Zone] = []
     seats: dict[str, Pair] = {}
     seat_at: dict[int, SeatDocument] = {}
     at = 0
     for index, zone in enumerate(document.zones):
-        _check_zone(index, zone)
         first = at
         for _, row in groupby(zone.seats, key=lambda seat: seat.row):
             if at > first:
                 pieces.append(SEPARATOR)
                 at += 1
             for seat in row:
-                if seat.seat_id in seats:
-                    raise LayoutError(f"zones[{index}]: seat {seat.seat_id!r} appears twice")
                 pieces.append(BLOCKED if seat.seat_id in document.blocked_seat_ids else FREE)
                 seats[seat.seat_id], seat_at[at] = Pair(index, at), seat
                 at += 1
@@ -190,19 +216,14 @@ def compile_event(organization_id: UUID, document: EventDocument) -> CompiledEve
         if at > first:
             pieces.append(SEPARATOR)
             at += 1
-    if unknown := document.blocked_seat_ids - seats.keys():
-        raise LayoutError(f"blocked_seat_ids: there is no seat {min(unknown)!r}")
     if at > MAX_ORDINALS:
         raise LayoutError(f"zones: {at} places in the map, at most {MAX_ORDINALS} are possible")
-    zone_index = {zone.document.zone_id: zone.index for zone in zones}
-    if len(zone_index) < len(zones):
-        raise LayoutError("zones: two zones have the same zone_id")
     return CompiledEvent(
         organization_id=organization_id,
         document=document,
         version=_version(organization_id, document),
         zones=tuple(zones),
-        zone_index=zone_index,
+        zone_index={zone.document.zone_id: zone.index for zone in zones},
         seats=seats,
         seat_at=seat_at,
         map=b"".join(pieces),
@@ -210,19 +231,6 @@ def compile_event(organization_id: UUID, document: EventDocument) -> CompiledEve
         opens_ms=_milliseconds(document.sale_start),
         closes_ms=_milliseconds(document.sale_end),
     )
-
-
-def _check_zone(index: int, zone: ZoneDocument) -> None:
-    where = f"zones[{index}] ({zone.name})"
-    if zone.zone_type.seated and not zone.seats:
-        raise LayoutError(f"{where}: a {zone.zone_type} zone needs seats")
-    if not zone.zone_type.seated and zone.seats:
-        raise LayoutError(f"{where}: a {zone.zone_type} zone has places, not seats")
-    if zone.seats and zone.capacity > len(zone.seats):
-        raise LayoutError(f"{where}: capacity {zone.capacity} is more than its {len(zone.seats)} seats")
-    rows = [row for row, _ in groupby(zone.seats, key=lambda seat: seat.row)]
-    if len(rows) != len(set(rows)):
-        raise LayoutError(f"{where}: the seats of a row must follow each other")
 
 
 def _version(organization_id: UUID, document: EventDocument) -> str:

@@ -14,7 +14,8 @@ from holdfast.engine.audit import Caller
 from holdfast.engine.backend import EventReading
 from holdfast.engine.errors import BackendError
 from holdfast.engine.keys import SHARD_COUNT
-from holdfast.engine.layout import CompiledEvent, EventDocument, EventState, LayoutError, compile_event
+from holdfast.engine.layout import CompiledEvent, EventDocument, EventState, compile_event
+from holdfast.engine.layout_checks import LayoutError
 from holdfast.engine.records import ZoneCounts
 from holdfast.engine.redis_backend import RedisBackend
 from holdfast.engine.settings import Settings, variable

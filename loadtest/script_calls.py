@@ -11,11 +11,11 @@ from holdfast.engine.layout import (
     CompiledEvent,
     EventDocument,
     EventState,
-    Policy,
     SeatDocument,
     ZoneDocument,
     ZoneType,
 )
+from holdfast.engine.policy import Policy
 from holdfast.engine.records import pack_pairs, pack_zone
 from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.lua import Script, scripts

@@ -11,7 +11,8 @@ import msgspec
 
 from holdfast import demo
 from holdfast.commands import add_data_dir_flag, read_server_settings
-from holdfast.engine.layout import CompiledEvent, EventDocument, LayoutError, compile_event
+from holdfast.engine.layout import CompiledEvent, EventDocument, compile_event
+from holdfast.engine.layout_checks import LayoutError
 from holdfast.errors import OperatorError
 from holdfast.events import EventCounts, EventDesk, open_desk
 

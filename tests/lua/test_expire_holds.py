@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from holdfast.engine.layout import Policy
+from holdfast.engine.policy import Policy
 from holdfast.engine.records import unpack_blocks
 from holdfast.engine.status import Status
 from support.engine import Stage, document

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from holdfast.engine.backend import Holder
-from holdfast.engine.layout import EventState, Policy, ZoneDocument, ZoneType, compile_event
+from holdfast.engine.layout import EventState, ZoneDocument, ZoneType, compile_event
+from holdfast.engine.policy import Policy
 from holdfast.engine.records import pack_pairs, unpack_blocks, unpack_record
 from holdfast.engine.status import Status
 from support.engine import Stage, document, seats

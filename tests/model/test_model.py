@@ -15,7 +15,7 @@ from model.rig import redis_rig
 from holdfast.embedded import start_valkey
 from holdfast.engine import redis_backend, shards
 from holdfast.engine.errors import ScriptFault
-from holdfast.engine.layout import Policy
+from holdfast.engine.policy import Policy
 from holdfast.lua import SCRIPTS, load_scripts
 
 # A failure prints its steps and a blob for @reproduce_failure on the machine; `--hypothesis-seed` repeats a whole run.

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from holdfast.engine.layout import Policy
+from holdfast.engine.policy import Policy
 from holdfast.engine.records import pack_record, unpack_ids, unpack_record
 from holdfast.engine.status import Status
 from holdfast.persistence import reconcile as module

@@ -3,25 +3,29 @@
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID
 
 import msgspec
 import pytest
 
+from holdfast.engine.access import AccessMode
 from holdfast.engine.layout import (
     CompiledEvent,
+    Coordinates,
     EventDocument,
     EventState,
-    LayoutError,
-    Policy,
+    GroupType,
     SeatCategory,
     SeatDocument,
+    SeatGroupDocument,
     ZoneDocument,
     ZoneType,
     compile_event,
 )
+from holdfast.engine.layout_checks import LayoutError
+from holdfast.engine.policy import Policy
 from holdfast.engine.records import Pair, pack_rules, unpack_zone_specs
 
 ORGANIZATION = UUID("11111111-1111-4111-8111-111111111111")
@@ -101,23 +105,80 @@ def test_a_capacity_below_the_number_of_seats_is_fine() -> None:
 @pytest.mark.parametrize(
     ("zones", "message"),
     [
-        ([zone("a", row("A", 2) + row("A", 2))], r"zones\[0\]: seat 'A-1' appears twice"),
-        ([zone("a", row("A", 2)), zone("b", row("A", 1))], r"zones\[1\]: seat 'A-1' appears twice"),
-        ([zone("a", row("A", 2), capacity=3)], r"zones\[0\] \(A\): capacity 3 is more than its 2 seats"),
+        (
+            [zone("a", row("A", 2) + row("A", 2))],
+            r"zones\[0\]\.seats\[2\]\.seat_id: 'A-1' is also zones\[0\]\.seats\[0\]",
+        ),
+        (
+            [zone("a", row("A", 2)), zone("b", row("A", 1))],
+            r"zones\[1\]\.seats\[0\]\.seat_id: 'A-1' is also zones\[0\]\.seats\[0\]",
+        ),
+        ([zone("a", row("A", 2), capacity=3)], r"zones\[0\]\.capacity: 3 is more than its 2 seats"),
         ([zone("a", row("A", 2), zone_type=ZoneType.GA_SEATED)], r"a ga_seated zone has places, not seats"),
         ([zone("a", row("A", 2), zone_type=ZoneType.VIP_STANDING)], r"a vip_standing zone has places, not seats"),
         ([zone("a", (), zone_type=ZoneType.RESERVED_SEATING)], r"a reserved_seating zone needs seats"),
         ([zone("a", (), zone_type=ZoneType.VIP_RESERVED)], r"a vip_reserved zone needs seats"),
         (
             [zone("a", row("A", 1) + row("B", 1) + row("A", 2)[1:])],
-            r"zones\[0\] \(A\): the seats of a row must follow each other",
+            r"zones\[0\]\.seats: the seats of a row must follow each other",
         ),
-        ([FLOOR, FLOOR], r"two zones have the same zone_id"),
+        (
+            [zone("a", (SeatDocument("x", "A", 1), SeatDocument("y", "A", 1)))],
+            r"zones\[0\]\.seats\[1\]\.number: 1 is also zones\[0\]\.seats\[0\]",
+        ),
+        (
+            [zone("a", tuple(SeatDocument(name, name, 1, coordinates=Coordinates(1, 2)) for name in "xy"))],
+            r"zones\[0\]\.seats\[1\]\.coordinates: zones\[0\]\.seats\[0\] stands at the same position",
+        ),
+        (
+            [zone("a", (SeatDocument("x", "A", 1, SeatCategory.WHEELCHAIR, companion_seat_ids=("z",)),))],
+            r"zones\[0\]\.seats\[0\]\.companion_seat_ids: there is no other seat 'z' in this zone",
+        ),
+        (
+            [zone("a", (SeatDocument("x", "A", 1, companion_seat_ids=("y",)), SeatDocument("y", "A", 2)))],
+            r"zones\[0\]\.seats\[0\]\.companion_seat_ids: only a wheelchair seat has companions",
+        ),
+        ([zone("a", (), access_mode=AccessMode.MEMBERSHIP_TIER)], r"zones\[0\]\.membership_tier: .* of which tier"),
+        ([zone("a", (), access_mode=AccessMode.ROLE_BASED)], r"zones\[0\]\.allowed_roles: .* at least one"),
+        ([FLOOR, FLOOR], r"zones\[1\]\.zone_id: 'floor' is also zones\[0\]"),
     ],
 )
 def test_a_document_that_contradicts_itself_is_refused(zones: list[ZoneDocument], message: str) -> None:
     with pytest.raises(LayoutError, match=message):
         compiled(*zones)
+
+
+@pytest.mark.parametrize(
+    ("seat_ids", "message"),
+    [
+        (("A-1", "Z-9"), r"seat_groups\[0\]\.seat_ids: there is no seat 'Z-9'"),
+        (("A-1", "A-1"), r"seat_groups\[0\]\.seat_ids: a seat appears twice"),
+        (("A-1", "balcony-A-1"), r"seat_groups\[0\]\.seat_ids: the seats are in several zones"),
+    ],
+)
+def test_a_group_that_is_none_is_refused(seat_ids: tuple[str, ...], message: str) -> None:
+    with pytest.raises(LayoutError, match=message):
+        compiled(seat_groups=(SeatGroupDocument(GroupType.FAMILY_BLOCK, seat_ids),))
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (Policy(allow_vip_zones=False), r"zones\[2\]\.zone_type: .*allow_vip_zones"),
+        (Policy(allow_reserved_seating=False), r"zones\[0\]\.zone_type: .*allow_reserved_seating"),
+        (Policy(allow_ga_seating=False), r"zones\[1\]\.zone_type: .*allow_ga_seating"),
+        (Policy(allow_hybrid_ga_reserved=False), r"zones: .*allow_hybrid_ga_reserved"),
+    ],
+)
+def test_a_zone_that_the_policy_does_not_allow_is_refused(policy: Policy, message: str) -> None:
+    with pytest.raises(LayoutError, match=message):
+        compiled(policy=policy)
+
+
+@pytest.mark.parametrize("days", [[date(2026, 7, 2), date(2026, 7, 1)], [date(2026, 7, 1)] * 2])
+def test_days_come_once_and_in_order(days: list[date]) -> None:
+    with pytest.raises(LayoutError, match="days: each day once, the first one first"):
+        compiled(days=tuple(days))
 
 
 def test_an_unknown_blocked_seat_is_refused() -> None:
