@@ -12,6 +12,7 @@ import pytest
 from holdfast.engine.keys import shard_of
 from holdfast.engine.layout import (
     CompiledEvent,
+    Coordinates,
     EventDocument,
     EventState,
     Policy,
@@ -62,7 +63,7 @@ def with_zone(saved: CompiledEvent, index: int, **changes: Any) -> CompiledEvent
 
 async def test_an_event_comes_back_as_it_was_saved(connection: Connection) -> None:
     seated = (
-        SeatDocument("A-1", "A", 1, SeatCategory.WHEELCHAIR, {"x": 0.1, "y": -2.5e10}),
+        SeatDocument("A-1", "A", 1, SeatCategory.WHEELCHAIR, Coordinates(0.1, -2.5e10)),
         SeatDocument("A-2", "A", 2, SeatCategory.COMPANION),
         SeatDocument("Ω", "Ärger", 0),
     )

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from holdfast import demo
 from holdfast.engine.backend import EventReading, Holder, HoldReply
-from holdfast.engine.layout import CompiledEvent, EventDocument, EventState, compile_event
+from holdfast.engine.layout import CompiledEvent, Coordinates, EventDocument, EventState, compile_event
 from holdfast.engine.redis_backend import RedisBackend
 from holdfast.engine.settings import Settings
 from holdfast.engine.shards import FIRST_EPOCH, open_shards
@@ -187,7 +187,9 @@ async def open_in_redis(desk: Desk, doc: EventDocument) -> None:
 def test_coordinates_that_postgres_spells_differently_do_not_part_the_servers(desk: Desk) -> None:
     doc = document(rows=1, per_row=1)
     (seat,) = doc.zones[0].seats
-    placed = msgspec.structs.replace(doc.zones[0], seats=(msgspec.structs.replace(seat, coordinates={"x": -0.0}),))
+    placed = msgspec.structs.replace(
+        doc.zones[0], seats=(msgspec.structs.replace(seat, coordinates=Coordinates(-0.0, 1.0)),)
+    )
     doc = msgspec.structs.replace(doc, zones=(placed, doc.zones[1]))
 
     desk.load(doc)
@@ -327,7 +329,7 @@ def test_a_fault_in_a_document_is_named_by_its_place(desk: Desk) -> None:
 def test_a_document_that_contradicts_itself_is_one_sentence(desk: Desk) -> None:
     desk.write(document(rows=1, per_row=1, capacity=2))
 
-    fault = "zones[0] (Orchestra): capacity 2 is more than its 1 seats"
+    fault = "zones[0].capacity: 2 is more than its 1 seats"
     assert desk.complaint("load", str(desk.file)) == f"{desk.file} is not an event: {fault}."
 
 
