@@ -13,3 +13,10 @@ class Caller(msgspec.Struct, frozen=True, array_like=True):
     def meta(self) -> bytes:
         """The form in which scripts take it."""
         return msgspec.json.encode(self)
+
+
+class Actor(Caller, frozen=True, array_like=True):
+    """A caller who acts on what belongs to others, and why. The array of a plain caller reads as one of nobody."""
+
+    user_id: str = ""
+    notes: str = ""

@@ -158,6 +158,7 @@ class Backend(Protocol):
         *,
         user_id: UUID | None,
         reason: str,
+        checkout: str = "",
         meta: bytes = b"",
     ) -> HoldsReply: ...
 

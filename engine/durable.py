@@ -76,10 +76,13 @@ class DurableBackend:
         *,
         user_id: UUID | None,
         reason: str,
+        checkout: str = "",
         meta: bytes = b"",
         ack: Ack = Ack.POSTGRES,
     ) -> HoldsReply:
-        reply = await self._backend.release_holds(event, hold_ids, user_id=user_id, reason=reason, meta=meta)
+        reply = await self._backend.release_holds(
+            event, hold_ids, user_id=user_id, reason=reason, checkout=checkout, meta=meta
+        )
         return await self._committed(reply, ack)
 
     async def confirm_holds(

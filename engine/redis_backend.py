@@ -111,10 +111,11 @@ class RedisBackend:
         *,
         user_id: UUID | None,
         reason: str,
+        checkout: str = "",
         meta: bytes = b"",
     ) -> HoldsReply:
         owner = user_id.bytes if user_id else b""
-        return await self._end("release_holds", event, hold_ids, meta, owner, reason.encode())
+        return await self._end("release_holds", event, hold_ids, meta, owner, reason.encode(), checkout.encode())
 
     async def confirm_holds(
         self, event: EventRef, hold_ids: Iterable[UUID], *, sale: str, user_id: UUID | None, meta: bytes = b""

@@ -2,8 +2,8 @@
 -- Sells what holds have, all or nothing, once a payment has succeeded.
 --
 -- Guarantees: a seat is sold at most once, also when two of the holds had it one after the other; the same sale
--- repeated changes nothing; a hold that expired is sold if every seat and unit of it can be had again, and otherwise
--- nothing is sold and the reply says what was lost.
+-- repeated changes nothing; what a checkout took is sold by the sale of its name only; a hold that expired is sold if
+-- every seat and unit of it can be had again, and otherwise nothing is sold and the reply says what was lost.
 --
 -- Keys:
 --   1 open   string  the fence: the epoch, while this shard serves it
@@ -32,7 +32,7 @@
 --   6 quantities pairs  the quantities sold; for seats_lost the zones short of room and by how many units
 -- Statuses, in order of precedence:
 --   fenced, invalid_request, event_not_found, event_unavailable, hold_not_found, not_hold_owner, hold_released,
---   hold_sold, seats_lost, repeated, done
+--   hold_sold, hold_in_checkout, seats_lost, repeated, done
 -- Log: expire for overdue holds on what is taken again, then sell.
 -- Cost: O(units of the holds), at most 50 holds, the holds on their seats and 64 overdue ones.
 
@@ -76,6 +76,8 @@ for i = 1, #ids do
   elseif hold.state == STATE_SOLD then
     outcomes[i] = hold.checkout == ARG_SALE and REPEATED or HOLD_SOLD
     last_seq = math.max(last_seq, hold.seq)
+  elseif hold.checkout ~= '' and hold.checkout ~= ARG_SALE then
+    outcomes[i] = HOLD_IN_CHECKOUT
   else
     origins[#origins + 1], to_sell[#to_sell + 1] = hold.state, i
     if hold.state == STATE_EXPIRED then
@@ -92,7 +94,8 @@ end
 
 -- @include refuse_first
 -- @include pack_bytes
-local refusal = refuse_first(outcomes, { HOLD_NOT_FOUND, NOT_HOLD_OWNER, HOLD_RELEASED, HOLD_SOLD })
+local refusal = refuse_first(outcomes,
+  { HOLD_NOT_FOUND, NOT_HOLD_OWNER, HOLD_RELEASED, HOLD_SOLD, HOLD_IN_CHECKOUT })
 if refusal then
   return { refusal, now_ms, 0, pack_bytes(outcomes), '', '' }
 end

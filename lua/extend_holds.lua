@@ -1,8 +1,9 @@
 #!lua
 -- Gives holds more time, all or none, to their owner only.
 --
--- Guarantees: no hold outlives its creation by more than the total; repeating the last key changes nothing; a checkout
--- extends a hold only once. A refusal writes nothing.
+-- Guarantees: no hold outlives its creation by more than the total; repeating the last key changes nothing. A checkout
+-- extends a hold only once and keeps it: no other checkout takes it, and its owner cannot extend it. A refusal writes
+-- nothing.
 --
 -- Keys:
 --   1 open   string  the fence: the epoch, while this shard serves it
@@ -29,7 +30,7 @@
 --   5 ends_ms  bytes  when each hold ends, 8 bytes each
 -- Statuses, in order of precedence:
 --   fenced, invalid_request, event_not_found, hold_not_found, not_hold_owner, hold_sold, hold_released, hold_expired,
---   repeated, extension_limit, done
+--   hold_in_checkout, repeated, extension_limit, done
 -- Log: extend, with the new end of each hold.
 -- Cost: O(holds), at most 50.
 
@@ -65,6 +66,8 @@ for i = 1, #ids do
     outcomes[i] = HOLD_RELEASED
   elseif ends[i] <= now_ms then
     outcomes[i] = HOLD_EXPIRED
+  elseif hold.checkout ~= '' and hold.checkout ~= ARG_CHECKOUT then
+    outcomes[i] = HOLD_IN_CHECKOUT
   elseif hold.extension == ARG_KEY then
     repeated, last_seq = repeated + 1, math.max(last_seq, hold.seq)
   elseif ARG_CHECKOUT == '' or hold.checkout == '' then
@@ -79,7 +82,8 @@ for i = 1, #ids do
 end
 -- @include refuse_first
 -- @include pack_bytes
-local refusal = refuse_first(outcomes, { HOLD_NOT_FOUND, NOT_HOLD_OWNER, HOLD_SOLD, HOLD_RELEASED, HOLD_EXPIRED })
+local refusal = refuse_first(outcomes,
+  { HOLD_NOT_FOUND, NOT_HOLD_OWNER, HOLD_SOLD, HOLD_RELEASED, HOLD_EXPIRED, HOLD_IN_CHECKOUT })
 if refusal then
   return { refusal, now_ms, 0, pack_bytes(outcomes), '' }
 elseif repeated == #ids then

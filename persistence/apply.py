@@ -16,6 +16,7 @@ from holdfast.persistence.operations import (
     Hold,
     Operation,
     Sell,
+    checkout_status,
     split_phases,
     ticket_id,
 )
@@ -97,6 +98,10 @@ async def _apply_ends(connection: asyncpg.Connection, ends: Sequence[End]) -> li
             end.caller.user_agent,
             end.caller.request_id,
             end.entry.event_id,
+            end.checkout,
+            checkout_status(end.reason),
+            end.caller.user_id,
+            end.caller.notes,
         )
         for end in ends
         for hold_id in end.entry.hold_ids

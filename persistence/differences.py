@@ -40,7 +40,7 @@ class NewTicket(msgspec.Struct, frozen=True):
 
 
 class CheckoutStatus(msgspec.Struct, frozen=True):
-    """A checkout that has no row, or is not completed though its holds are sold."""
+    """A checkout that has no row, or is open though its holds are sold or were released with it."""
 
     hold: ExpectedHold
     status: str
@@ -168,19 +168,22 @@ def _ticket_differences(hold: ExpectedHold, tickets: dict[UUID, Any]) -> Iterato
 async def _checkout_differences(connection: Connection, holds: Iterable[ExpectedHold]) -> list[Difference]:
     wanted: dict[tuple[UUID, str], ExpectedHold] = {}
     for hold in holds:
-        if hold.checkout and (hold.status == "converted" or (hold.event_id, hold.checkout) not in wanted):
-            wanted[hold.event_id, hold.checkout] = hold
+        if hold.checkout and hold.checkout_status:
+            known = wanted.setdefault((hold.event_id, hold.checkout), hold)
+            if known.checkout_status == "open":
+                wanted[hold.event_id, hold.checkout] = hold
     if not wanted:
         return []
     rows = await connection.fetch(query("list_checkouts"), *columns(list(wanted)))
-    known = {(row["event_id"], row["id"]): row["status"] for row in rows}
+    statuses = {(row["event_id"], row["id"]): row["status"] for row in rows}
     found = []
     for (event_id, checkout), hold in wanted.items():
-        status, should = known.get((event_id, checkout)), "completed" if hold.status == "converted" else "open"
-        if status is None or (should == "completed" and status != "completed"):
+        status, should = statuses.get((event_id, checkout)), str(hold.checkout_status)
+        if status is None or should not in ("open", status):
             problem = f"is {status} and should be {should}" if status else "has no row"
-            finding = Finding(event_id, f"checkout {checkout}", problem)
-            found.append(Difference(finding, CheckoutStatus(hold, should)))
+            # An end is never undone, but for the sale that says more than any other.
+            remedy = CheckoutStatus(hold, should) if status in (None, "open") or should == "completed" else None
+            found.append(Difference(Finding(event_id, f"checkout {checkout}", problem), remedy))
     return found
 
 

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from holdfast.engine.records import Block, LogEntry
 from holdfast.persistence.fence import ShardControl
-from holdfast.persistence.operations import End, Extend, Hold, Operation, Sell, ticket_id
+from holdfast.persistence.operations import End, Extend, Hold, Operation, Sell, checkout_status, ticket_id
 from holdfast.persistence.pool import Connection
 from holdfast.persistence.retained_log import read_operations, read_retained
 from holdfast.persistence.sql import query
@@ -49,6 +49,7 @@ class ExpectedHold(msgspec.Struct, frozen=True, kw_only=True):
     status: str = "active"
     ends_ms: int | None = None
     checkout: str | None = None
+    checkout_status: str | None = None
     extension: str | None = None
     reason: str | None = None
     ended_ms: int | None = None
@@ -127,12 +128,15 @@ class Ledger:
             if hold_id not in refused:
                 self._change(hold_id, extension.entry, ends_ms=ends_ms, extension=extension.key)
                 if extension.checkout:
-                    self._change(hold_id, extension.entry, checkout=extension.checkout)
+                    self._change(hold_id, extension.entry, checkout=extension.checkout, checkout_status="open")
 
     def _end(self, end: End) -> None:
         status = "expired" if end.entry.operation == "expire" else "cancelled"
         for hold_id in end.entry.hold_ids:
             self._change(hold_id, end.entry, status=status, reason=end.reason, ended_ms=end.entry.at_ms)
+            if end.checkout:
+                ended = checkout_status(end.reason)
+                self._change(hold_id, end.entry, checkout=end.checkout, checkout_status=ended)
 
     def _sell(self, sale: Sell) -> None:
         for hold_id, block in zip(sale.entry.hold_ids, sale.blocks, strict=True):
@@ -143,6 +147,7 @@ class Ledger:
                 reason=None,
                 ended_ms=sale.entry.at_ms,
                 checkout=sale.sale,
+                checkout_status="completed",
                 tickets=tuple(_tickets(hold_id, block)),
             )
 

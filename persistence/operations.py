@@ -6,7 +6,7 @@ from uuid import UUID, uuid5
 
 import msgspec
 
-from holdfast.engine.audit import Caller
+from holdfast.engine.audit import Actor
 from holdfast.engine.records import (
     Block,
     HoldRecord,
@@ -19,14 +19,14 @@ from holdfast.engine.records import (
 )
 
 _END_BYTES = 8
-_CALLER = msgspec.json.Decoder(Caller)
+_CALLER = msgspec.json.Decoder(Actor)
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """What every operation has: its place in the log, its time, its event, and who caused it."""
 
     entry: LogEntry
-    caller: Caller
+    caller: Actor
 
     @property
     def touches(self) -> set[object]:
@@ -46,10 +46,11 @@ class Hold(Operation, frozen=True):
 
 
 class End(Operation, frozen=True):
-    """Holds released or expired."""
+    """Holds released or expired; released with the checkout that took them, if it has a name."""
 
     blocks: tuple[Block, ...]
     reason: str
+    checkout: str
 
     @property
     def touches(self) -> set[object]:
@@ -90,7 +91,7 @@ Phase = list[Operation]
 def read_operation(entry: LogEntry) -> Operation:
     """The operation of a log entry. Raises ValueError for one that no script has written."""
     try:
-        caller = _CALLER.decode(entry.meta) if entry.meta else Caller()
+        caller = _CALLER.decode(entry.meta) if entry.meta else Actor()
         return _READERS[entry.operation](entry, caller)
     except (KeyError, IndexError, struct.error, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise ValueError(f"{entry.operation!r} cannot be read: {error!r}") from error
@@ -112,6 +113,11 @@ def split_phases(operations: Iterable[Operation]) -> Iterator[Phase]:
         yield phase
 
 
+def checkout_status(reason: str) -> str:
+    """What a checkout becomes when its holds are released for this reason."""
+    return "failed" if reason == "payment_failed" else "cancelled"
+
+
 def ticket_id(hold_id: UUID, zone: int, place: int) -> UUID:
     """The ticket of one unit of a hold: derived, so that applying a sale again makes the same tickets."""
     return uuid5(hold_id, f"{zone}/{place}")
@@ -121,17 +127,18 @@ def _seats(entry: LogEntry, seats: Iterable[Pair]) -> Iterator[tuple[UUID, int]]
     return ((entry.event_id, seat.value) for seat in seats)
 
 
-def _hold(entry: LogEntry, caller: Caller) -> Hold:
+def _hold(entry: LogEntry, caller: Actor) -> Hold:
     (hold_id,) = entry.hold_ids
     return Hold(entry=entry, caller=caller, hold_id=hold_id, record=unpack_record(entry.body))
 
 
-def _end(entry: LogEntry, caller: Caller) -> End:
-    blocks, reason = unpack_blocks(entry.body, len(entry.hold_ids))
-    return End(entry=entry, caller=caller, blocks=blocks, reason=reason.decode())
+def _end(entry: LogEntry, caller: Actor) -> End:
+    blocks, rest = unpack_blocks(entry.body, len(entry.hold_ids))
+    reason, _, checkout = rest.decode().partition("\n")
+    return End(entry=entry, caller=caller, blocks=blocks, reason=reason, checkout=checkout)
 
 
-def _extend(entry: LogEntry, caller: Caller) -> Extend:
+def _extend(entry: LogEntry, caller: Actor) -> Extend:
     cut = _END_BYTES * len(entry.hold_ids)
     checkout, _, key = entry.body[cut:].decode().partition("\n")
     ends_ms = unpack_ends(entry.body[:cut])
@@ -140,7 +147,7 @@ def _extend(entry: LogEntry, caller: Caller) -> Extend:
     return Extend(entry=entry, caller=caller, ends_ms=ends_ms, checkout=checkout, key=key)
 
 
-def _sell(entry: LogEntry, caller: Caller) -> Sell:
+def _sell(entry: LogEntry, caller: Actor) -> Sell:
     blocks, rest = unpack_blocks(entry.body, len(entry.hold_ids))
     origins, _, sale = rest.decode().partition("\n")
     if len(origins) != len(entry.hold_ids):
@@ -148,12 +155,12 @@ def _sell(entry: LogEntry, caller: Caller) -> Sell:
     return Sell(entry=entry, caller=caller, blocks=blocks, origins=origins, sale=sale)
 
 
-def _block(entry: LogEntry, caller: Caller) -> Administer:
+def _block(entry: LogEntry, caller: Actor) -> Administer:
     (block,), _ = unpack_blocks(entry.body, 1)
     return Administer(entry=entry, caller=caller, block=block)
 
 
-def _configure(entry: LogEntry, caller: Caller) -> Administer:
+def _configure(entry: LogEntry, caller: Actor) -> Administer:
     config, _, capacities = entry.body.partition(b"\n")
     return Administer(
         entry=entry,

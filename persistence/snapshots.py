@@ -28,6 +28,8 @@ SWEEP_GRACE_S = 30.0
 
 _SWEEP_BATCH = 500
 _SWEPT_BY = "holdfast sweep"
+# A hold that lapses ends no checkout, and nobody ends it for another.
+_NO_CHECKOUT = ("", "", "", "")
 
 _log = logging.getLogger(__name__)
 
@@ -99,6 +101,7 @@ async def _sweep_shard(redis: Redis, pool: Pool, shard: int, grace_s: float) -> 
                     _SWEPT_BY,
                     "",
                     row["event_id"],
+                    *_NO_CHECKOUT,
                 )
                 for row in rows
             ]

@@ -1,5 +1,6 @@
 -- Ends active holds: releases them, or expires those whose time is over by this database's clock too; frees their seats and
--- units, and tells audit and outbox. The rows of the result are the holds that ended.
+-- units, ends the checkout they end with, and tells audit and outbox. Holds of that checkout that have expired become released
+-- ones. The rows of the result are the holds that ended.
 -- $1 hold_ids uuid[]: the holds
 -- $2 statuses text[]: what each becomes, 'cancelled' or 'expired'
 -- $3 reasons text[]: why
@@ -10,11 +11,16 @@
 -- $8 user_agents text[]: the caller's name
 -- $9 request_ids text[]: the request
 -- $10 event_ids uuid[]: the event of each hold
+-- $11 checkouts text[]: the checkout that ends with the hold, or empty
+-- $12 checkout_statuses text[]: what that becomes, 'failed' or 'cancelled'
+-- $13 actors text[]: the user who released what belongs to another, or empty
+-- $14 notes text[]: what that user noted
 WITH given AS (
     SELECT *
     FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::bigint[], $6::bigint[], $7::text[], $8::text[],
-        $9::text[], $10::uuid[])
-        AS t (hold_id, status, reason, ended_at, epoch, seq, ip_address, user_agent, request_id, event_id)
+        $9::text[], $10::uuid[], $11::text[], $12::text[], $13::text[], $14::text[])
+        AS t (hold_id, status, reason, ended_at, epoch, seq, ip_address, user_agent, request_id, event_id, checkout,
+            checkout_status, actor, notes)
 ), ended AS (
     UPDATE seat_holds h
     SET status = g.status, release_reason = g.reason, ended_at = g.ended_at, updated_at = g.ended_at, epoch = g.epoch,
@@ -23,6 +29,18 @@ WITH given AS (
     WHERE h.hold_id = g.hold_id AND h.event_id = g.event_id AND h.status = 'active'
         AND (g.status <> 'expired' OR h.held_until <= clock_timestamp())
     RETURNING h.hold_id, h.line, h.organization_id, h.event_id, h.user_id, h.zone, h.ordinal, h.quantity, h.created_at
+), given_up AS (
+    UPDATE seat_holds h
+    SET status = g.status, release_reason = g.reason, ended_at = g.ended_at, updated_at = g.ended_at, epoch = g.epoch,
+        seq = g.seq
+    FROM given g
+    WHERE h.hold_id = g.hold_id AND h.event_id = g.event_id AND h.status = 'expired' AND h.checkout_id = g.checkout
+        AND (h.epoch, h.seq) < (g.epoch, g.seq)
+), closed AS (
+    UPDATE checkouts c
+    SET status = g.checkout_status, updated_at = g.ended_at
+    FROM given g
+    WHERE c.event_id = g.event_id AND c.id = g.checkout AND c.status = 'open'
 ), freed AS (
     UPDATE seats s
     SET status = 'available', held_until = NULL, locked_at = NULL, seat_hold_id = NULL, version = version + 1
@@ -60,7 +78,9 @@ WITH given AS (
     SELECT organization_id, event_id, user_id,
         CASE status WHEN 'expired' THEN 'seat_hold_expired' ELSE 'seat_released' END, 'SeatHold', hold_id::text,
         jsonb_build_object('seat_ids', seat_ids, 'quantities', quantities, 'previous_status', 'active', 'new_status', status,
-            'reason', reason, 'held_duration_seconds', held_seconds),
+            'reason', reason, 'held_duration_seconds', held_seconds)
+            || jsonb_strip_nulls(jsonb_build_object('checkout_id', nullif(checkout, ''), 'released_by', nullif(actor, ''),
+                'notes', nullif(notes, ''))),
         ip_address, user_agent, request_id, ended_at
     FROM summary
     ORDER BY seq

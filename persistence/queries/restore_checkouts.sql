@@ -1,4 +1,4 @@
--- Inserts checkouts that should be there, and completes those whose holds are sold.
+-- Inserts checkouts that should be there, and ends those that should have ended.
 -- $1 event_ids uuid[]: the event of each
 -- $2 ids text[]: the checkouts
 -- $3 hold_ids uuid[]: a hold of each
@@ -10,6 +10,6 @@ FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::timestamptz[]) A
 JOIN LATERAL (
     SELECT organization_id, event_id, user_id FROM seat_holds WHERE hold_id = t.hold_id LIMIT 1
 ) h ON true
-ON CONFLICT (event_id, id) DO UPDATE SET status = 'completed', updated_at = excluded.updated_at
-WHERE excluded.status = 'completed'
+ON CONFLICT (event_id, id) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at
+WHERE excluded.status = 'completed' OR checkouts.status = 'open' AND excluded.status <> 'open'
 RETURNING event_id, id

@@ -251,6 +251,25 @@ async def test_hold_sold(on: Stage) -> None:
     assert reply.outcomes == (Status.DONE, Status.HOLD_SOLD)
 
 
+@pytest.mark.parametrize("reaped", [True, False])
+async def test_hold_in_checkout(on: Stage, reaped: bool) -> None:
+    user = uuid4()
+    free, taken = await held(on, "A-1", user=user), await held(on, "A-2", user=user)
+    await on.backend.extend_holds(
+        on.event, [taken], user_id=user, key="k", extension_ms=60_000, total_ms=1_200_000, checkout="checkout-1"
+    )
+    if reaped:
+        await on.lapse(taken)
+        assert await reap(on) == 1
+
+    async with unchanged(on):
+        reply = await confirm(on, free, taken, sale="checkout-2")
+
+    assert reply.status is Status.HOLD_IN_CHECKOUT
+    assert reply.outcomes == (Status.DONE, Status.HOLD_IN_CHECKOUT)
+    await sell(on, taken, sale="checkout-1")
+
+
 async def test_repeated(on: Stage) -> None:
     hold_ids = [await held(on, "A-1"), await held(on, "A-2")]
     first = await confirm(on, *hold_ids)

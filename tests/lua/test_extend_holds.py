@@ -98,16 +98,30 @@ async def test_a_checkout_takes_the_hold_and_extends_it_once(on: Stage, user: UU
     assert hold.hold_id is not None
 
     first = await extend(on, hold.hold_id, user=user, key="one", checkout="checkout-1")
-    second = await extend(on, hold.hold_id, user=user, key="two", checkout="checkout-2")
+    second = await extend(on, hold.hold_id, user=user, key="two", checkout="checkout-1")
 
     assert first.status is Status.DONE
     assert first.ends_ms == (hold.until_ms + 5 * MINUTE,)
     assert (second.status, second.ends_ms) == (Status.DONE, first.ends_ms)
     stored = await record(on, hold.hold_id)
     assert stored is not None
-    assert (stored.checkout, stored.extension) == ("checkout-2", "two")
+    assert (stored.checkout, stored.extension) == ("checkout-1", "two")
     entry = (await entries(on))[-1]
-    assert entry.body[8:] == b"checkout-2\ntwo"
+    assert entry.body[8:] == b"checkout-1\ntwo"
+
+
+@pytest.mark.parametrize("checkout", ["", "checkout-2"])
+async def test_hold_in_checkout(on: Stage, user: UUID, checkout: str) -> None:
+    """A payment may be on its way for it: neither its owner nor another checkout moves its end."""
+    free, taken = await held(on, "A-1", user=user), await held(on, "A-2", user=user)
+    await extend(on, taken, user=user, key="one", checkout="checkout-1")
+
+    async with unchanged(on):
+        reply = await extend(on, free, taken, user=user, key="two", checkout=checkout)
+
+    assert reply.status is Status.HOLD_IN_CHECKOUT
+    assert reply.outcomes == (Status.DONE, Status.HOLD_IN_CHECKOUT)
+    assert reply.ends_ms == ()
 
 
 async def test_a_checkout_takes_a_hold_that_cannot_be_extended(on: Stage, user: UUID) -> None:

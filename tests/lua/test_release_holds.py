@@ -27,9 +27,23 @@ from support.scripts import (
     unchanged,
 )
 
+CHECKOUT = "checkout-1"
 
-async def let_go(on: Stage, *hold_ids: UUID, user: UUID | None = None, reason: str = "user_cancelled") -> HoldsReply:
-    return await on.backend.release_holds(on.event, hold_ids, user_id=user, reason=reason)
+
+async def let_go(
+    on: Stage, *hold_ids: UUID, user: UUID | None = None, reason: str = "user_cancelled", checkout: str = ""
+) -> HoldsReply:
+    return await on.backend.release_holds(on.event, hold_ids, user_id=user, reason=reason, checkout=checkout)
+
+
+async def take_to_checkout(on: Stage, *seat_ids: str, user: UUID, checkout: str = CHECKOUT) -> list[UUID]:
+    """A hold for each seat, all taken by one checkout."""
+    hold_ids = [await held(on, each, user=user) for each in seat_ids]
+    reply = await on.backend.extend_holds(
+        on.event, hold_ids, user_id=user, key=checkout, extension_ms=60_000, total_ms=1_200_000, checkout=checkout
+    )
+    assert reply.status is Status.DONE
+    return hold_ids
 
 
 @pytest.mark.parametrize("reason", ["user_cancelled", "payment_failed", "admin_override"])
@@ -94,6 +108,8 @@ async def test_fenced(on: Stage) -> None:
         ("reason", b""),
         ("reason", b"ttl_expired"),
         ("reason", b"because"),
+        ("checkout", b"x" * 65),
+        ("checkout", b"two\nlines"),
         ("retention_ms", b""),
         ("retention_ms", b"-1"),
         ("retention_ms", b"2592000001"),
@@ -222,6 +238,87 @@ async def test_holds_that_cannot_be_released_do_not_keep_the_others(on: Stage) -
     assert set(reply.seats) == {on.event.seats["A-1"], on.event.seats["A-4"]}
     assert (await operations(on))[-2:] == ["expire", "release"]
     assert reply.position.seq == (await entries(on))[-1].seq
+
+
+@pytest.mark.parametrize("reason", ["user_cancelled", "admin_override"])
+async def test_hold_in_checkout(on: Stage, reason: str) -> None:
+    """A payment may be on its way for it: it ends with its checkout, or by its time."""
+    user = uuid4()
+    (taken,) = await take_to_checkout(on, "A-1", user=user)
+
+    async with unchanged(on):
+        reply = await let_go(on, taken, user=user, reason=reason)
+
+    assert (reply.status, reply.outcomes) == (Status.HOLD_IN_CHECKOUT, (Status.HOLD_IN_CHECKOUT,))
+
+
+async def test_hold_in_checkout_does_not_keep_the_others(on: Stage) -> None:
+    user = uuid4()
+    (taken,) = await take_to_checkout(on, "A-1", user=user)
+    free = await held(on, "A-2", user=user)
+
+    reply = await let_go(on, taken, free, user=user)
+
+    assert (reply.status, reply.outcomes) == (Status.DONE, (Status.HOLD_IN_CHECKOUT, Status.DONE))
+    assert reply.seats == pairs(on, "A-2")
+
+
+async def test_hold_in_checkout_for_the_end_of_another_one(on: Stage) -> None:
+    user = uuid4()
+    (taken,) = await take_to_checkout(on, "A-1", user=user)
+    free = await held(on, "A-2", user=user)
+
+    async with unchanged(on):
+        reply = await let_go(on, taken, free, user=user, checkout="checkout-2")
+
+    assert reply.outcomes == (Status.HOLD_IN_CHECKOUT, Status.HOLD_IN_CHECKOUT)
+
+
+async def test_what_postgres_refused_is_given_back_from_a_checkout_too(on: Stage) -> None:
+    (taken,) = await take_to_checkout(on, "A-1", user=uuid4())
+
+    assert (await let_go(on, taken, reason="not_persisted")).status is Status.DONE
+
+
+async def test_the_end_of_a_checkout_releases_its_holds_and_says_so_in_the_log(on: Stage) -> None:
+    user = uuid4()
+    hold_ids = await take_to_checkout(on, "A-1", "A-2", user=user)
+
+    reply = await let_go(on, *hold_ids, user=user, checkout=CHECKOUT)
+
+    assert (reply.status, reply.outcomes) == (Status.DONE, (Status.DONE, Status.DONE))
+    assert reply.seats == pairs(on, "A-1", "A-2")
+    entry = (await entries(on))[-1]
+    assert (entry.operation, entry.hold_ids) == ("release", tuple(hold_ids))
+    assert unpack_blocks(entry.body, 2)[1] == b"user_cancelled\n" + CHECKOUT.encode()
+
+
+async def test_the_end_of_a_checkout_keeps_a_late_payment_from_what_has_expired(on: Stage) -> None:
+    """One hold was reaped, one is past its time, one lives: none of them can be sold afterwards."""
+    user = uuid4()
+    reaped, lapsed, live = await take_to_checkout(on, "A-1", "A-2", "A-3", user=user)
+    await on.lapse(reaped)
+    assert await reap(on) == 1
+    await on.lapse(lapsed)
+    next_holder = await held(on, "A-1")
+
+    reply = await let_go(on, reaped, lapsed, live, reason="payment_failed", checkout=CHECKOUT)
+
+    assert (reply.status, reply.outcomes) == (Status.DONE, (Status.DONE,) * 3)
+    assert reply.seats == pairs(on, "A-2", "A-3")
+    given_up, released = (await entries(on))[-2:]
+    assert (given_up.operation, given_up.hold_ids) == ("release", (reaped,))
+    assert unpack_blocks(given_up.body, 1) == ((((), ()),), b"payment_failed\n" + CHECKOUT.encode())
+    assert (released.operation, released.hold_ids) == ("release", (lapsed, live))
+    assert reply.position.seq == released.seq
+    assert await seat_byte(on, "A-1") == b"h"
+    async with unchanged(on):
+        sale = await on.backend.confirm_holds(on.event, [reaped, lapsed, live], sale=CHECKOUT, user_id=None)
+    assert sale.outcomes == (Status.HOLD_RELEASED,) * 3
+    async with unchanged(on):
+        again = await let_go(on, reaped, lapsed, live, checkout=CHECKOUT)
+    assert (again.status, again.position) == (Status.HOLD_RELEASED, reply.position)
+    await sell(on, next_holder)
 
 
 async def test_places_come_back(on: Stage) -> None:

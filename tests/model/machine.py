@@ -201,12 +201,14 @@ class EngineMachine(RuleBasedStateMachine):
         picks=picks,
         nonsense=seldom,
         user=seldom_a_user,
-        reason=st.sampled_from(("user_cancelled", "payment_failed")),
+        reason=st.sampled_from(("user_cancelled", "payment_failed", "not_persisted")),
+        checkout=st.sampled_from(("", "", "c1", "c2")),
     )
-    def release(self, picks: list[int], nonsense: bool, user: UUID | None, reason: str) -> None:
+    def release(self, *, picks: list[int], nonsense: bool, user: UUID | None, reason: str, checkout: str) -> None:
         ids = self._pick(picks, nonsense)
-        reply = self.runner.run(self.backend.release_holds(self.event, ids, user_id=user, reason=reason))
-        expected = self.oracle.release_holds(ids, user, reply.now_ms)
+        request = {"user_id": user, "reason": reason, "checkout": checkout}
+        reply = self.runner.run(self.backend.release_holds(self.event, ids, **request))
+        expected = self.oracle.release_holds(ids, *request.values(), reply.now_ms)
         assert reply == expected, _difference("release_holds", reply, expected)
 
     @precondition(lambda self: self.requests)

@@ -16,6 +16,7 @@ from holdfast.engine.records import HoldRecord, Pair, ZoneCounts
 from holdfast.engine.status import Status
 
 HELD, SOLD, RELEASED, EXPIRED = "h", "s", "r", "x"
+ENDED = {SOLD: Status.HOLD_SOLD, RELEASED: Status.HOLD_RELEASED, EXPIRED: Status.HOLD_EXPIRED}
 MAX_ADMIN_SEATS = 1000
 MAX_OPERATION_HOLDS = 50
 
@@ -367,13 +368,14 @@ class Oracle:
         if not _well_formed_ids(hold_ids):
             return self._refuse_holds(Status.INVALID_REQUEST, (), now_ms)
         found = [self.holds.get(hold_id) for hold_id in hold_ids]
-        outcomes = tuple(self._extendable(hold, user_id, now_ms) for hold in found)
+        outcomes = tuple(self._extendable(hold, user_id, checkout, now_ms) for hold in found)
         for refusal in (
             Status.HOLD_NOT_FOUND,
             Status.NOT_HOLD_OWNER,
             Status.HOLD_SOLD,
             Status.HOLD_RELEASED,
             Status.HOLD_EXPIRED,
+            Status.HOLD_IN_CHECKOUT,
         ):
             if refusal in outcomes:
                 return self._refuse_holds(refusal, outcomes, now_ms)
@@ -392,48 +394,64 @@ class Oracle:
         return HoldsReply(Status.DONE, now_ms, self.position(self.seq), outcomes, ends_ms=ends)
 
     @staticmethod
-    def _extendable(hold: Hold | None, user_id: UUID, now_ms: int) -> Status:
+    def _extendable(hold: Hold | None, user_id: UUID, checkout: str, now_ms: int) -> Status:
         if hold is None:
             return Status.HOLD_NOT_FOUND
         if hold.user_id != user_id:
             return Status.NOT_HOLD_OWNER
-        ended = {SOLD: Status.HOLD_SOLD, RELEASED: Status.HOLD_RELEASED, EXPIRED: Status.HOLD_EXPIRED}
-        overdue = Status.HOLD_EXPIRED if hold.is_overdue(now_ms) else Status.DONE
-        return ended.get(hold.state, overdue)
+        if hold.state != HELD or hold.is_overdue(now_ms):
+            return ENDED.get(hold.state, Status.HOLD_EXPIRED)
+        return Status.HOLD_IN_CHECKOUT if hold.checkout not in ("", checkout) else Status.DONE
 
-    def release_holds(self, hold_ids: Sequence[UUID], user_id: UUID | None, now_ms: int) -> HoldsReply:
+    def release_holds(
+        self, hold_ids: Sequence[UUID], user_id: UUID | None, reason: str, checkout: str, now_ms: int
+    ) -> HoldsReply:
         if not _well_formed_ids(hold_ids):
             return self._refuse_holds(Status.INVALID_REQUEST, (), now_ms)
         found = [self.holds.get(hold_id) for hold_id in hold_ids]
         if user_id and any(hold and hold.user_id != user_id for hold in found):
             return self._refuse_holds(Status.NOT_HOLD_OWNER, (), now_ms)
-        outcomes = tuple(self._releasable(hold, now_ms) for hold in found)
-        ending = [hold for hold in found if hold and hold.state == HELD]
-        untouched = [hold.seq for hold in found if hold and hold.state != HELD]
-        self._end([hold for hold in ending if hold.is_overdue(now_ms)], EXPIRED, now_ms)
-        self._end([hold for hold in ending if hold.is_live(now_ms)], RELEASED, now_ms)
+        outcomes = tuple(self._releasable(hold, reason, checkout, now_ms) for hold in found)
+        judged = [(hold, outcome) for hold, outcome in zip(found, outcomes, strict=True) if hold]
+        lapsed = [hold for hold, outcome in judged if hold.state == HELD and outcome is Status.HOLD_EXPIRED]
+        released = [hold for hold, outcome in judged if hold.state == HELD and outcome is Status.DONE]
+        given_up = [hold for hold, outcome in judged if hold.state == EXPIRED and outcome is Status.DONE]
+        ending = [hold for hold in found if hold in lapsed or hold in released]
+        untouched = [hold.seq for hold, _ in judged if hold not in ending]
+        self._end(lapsed, EXPIRED, now_ms)
+        if given_up:
+            self.seq += 1
+            for hold in given_up:
+                hold.state, hold.seq, hold.forget_at_ms = RELEASED, self.seq, now_ms + self.retention_ms
+        self._end(released, RELEASED, now_ms)
         order = (
             Status.DONE,
             Status.HOLD_NOT_FOUND,
             Status.HOLD_SOLD,
             Status.HOLD_RELEASED,
+            Status.HOLD_IN_CHECKOUT,
             Status.HOLD_EXPIRED,
         )
         return HoldsReply(
             min(outcomes, key=order.index),
             now_ms,
-            self.position(self.seq if ending else max(untouched, default=0)),
+            self.position(self.seq if ending or given_up else max(untouched, default=0)),
             outcomes,
-            seats=tuple(seat for hold in ending for seat in hold.seats),
-            quantities=tuple(pair for hold in ending for pair in hold.quantities),
+            seats=tuple(seat for hold in ending if hold for seat in hold.seats),
+            quantities=tuple(pair for hold in ending if hold for pair in hold.quantities),
         )
 
     @staticmethod
-    def _releasable(hold: Hold | None, now_ms: int) -> Status:
+    def _releasable(hold: Hold | None, reason: str, checkout: str, now_ms: int) -> Status:
         if hold is None:
             return Status.HOLD_NOT_FOUND
-        ended = {SOLD: Status.HOLD_SOLD, RELEASED: Status.HOLD_RELEASED, EXPIRED: Status.HOLD_EXPIRED}
-        return ended.get(hold.state, Status.HOLD_EXPIRED if hold.is_overdue(now_ms) else Status.DONE)
+        if hold.state in (SOLD, RELEASED):
+            return ENDED[hold.state]
+        if checkout:
+            return Status.DONE if hold.checkout == checkout else Status.HOLD_IN_CHECKOUT
+        if hold.state == EXPIRED or hold.is_overdue(now_ms):
+            return Status.HOLD_EXPIRED
+        return Status.HOLD_IN_CHECKOUT if hold.checkout and reason != "not_persisted" else Status.DONE
 
     def confirm_holds(self, hold_ids: Sequence[UUID], sale: str, user_id: UUID | None, now_ms: int) -> HoldsReply:
         if not _well_formed_ids(hold_ids):
@@ -449,7 +467,13 @@ class Oracle:
         for i, hold in enumerate(found):
             if hold and lost.get(hold.hold_id):
                 outcomes[i] = Status.SEATS_LOST
-        for refusal in (Status.HOLD_NOT_FOUND, Status.NOT_HOLD_OWNER, Status.HOLD_RELEASED, Status.HOLD_SOLD):
+        for refusal in (
+            Status.HOLD_NOT_FOUND,
+            Status.NOT_HOLD_OWNER,
+            Status.HOLD_RELEASED,
+            Status.HOLD_SOLD,
+            Status.HOLD_IN_CHECKOUT,
+        ):
             if refusal in outcomes:
                 return self._refuse_holds(refusal, tuple(outcomes), now_ms)
 
@@ -489,7 +513,7 @@ class Oracle:
             return Status.HOLD_RELEASED
         if hold.state == SOLD:
             return Status.REPEATED if hold.checkout == sale else Status.HOLD_SOLD
-        return Status.DONE
+        return Status.HOLD_IN_CHECKOUT if hold.checkout not in ("", sale) else Status.DONE
 
     def _lost_seats(self, selling: list[Hold], named: list[Hold], now_ms: int) -> dict[UUID, list[Pair]]:
         """The seats that an expired hold cannot have back: taken by others, or promised to another hold of the sale."""

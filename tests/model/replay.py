@@ -87,7 +87,9 @@ class Replay:
             self.live[hold_id] = end
 
     def _release(self, entry: LogEntry) -> None:
-        assert self._end(entry) in (b"user_cancelled", b"payment_failed", b"admin_override")
+        reason, _, checkout = self._end(entry).partition(b"\n")
+        assert reason in (b"user_cancelled", b"payment_failed", b"admin_override", b"not_persisted")
+        assert not checkout or checkout.startswith(b"c")
 
     def _expire(self, entry: LogEntry) -> None:
         assert self._end(entry) == b"ttl_expired"
@@ -95,7 +97,10 @@ class Replay:
     def _end(self, entry: LogEntry) -> bytes:
         blocks, reason = unpack_blocks(entry.body, len(entry.hold_ids))
         for hold_id, block in zip(entry.hold_ids, blocks, strict=True):
-            del self.live[hold_id]
+            if block.seats or block.quantities:
+                del self.live[hold_id]
+            # A checkout that ends also takes from late payments what had expired, and frees nothing by it.
+            assert hold_id not in self.live
             self._write(block.seats, "h", ".")
             self._held.subtract(_units(block))
         return reason

@@ -89,7 +89,7 @@ def a_payment_for_expired_places_of_a_full_zone(machine: EngineMachine) -> None:
 def a_release_after_a_sale(machine: EngineMachine) -> None:
     machine.hold(user=USERS[0], address="", wish=[SEATS[0]], places=[], stale=False)
     machine.confirm(picks=[0], nonsense=False, user=None, sale="s1")
-    machine.release(picks=[0], nonsense=False, user=None, reason="user_cancelled")
+    machine.release(picks=[0], nonsense=False, user=None, reason="user_cancelled", checkout="")
 
 
 def a_second_sale(machine: EngineMachine) -> None:
@@ -117,7 +117,7 @@ def more_than_an_address_may_hold(machine: EngineMachine) -> None:
 def more_than_a_user_may_reserve_at_a_time(machine: EngineMachine) -> None:
     for _ in range(3):
         machine.hold_places(user=USERS[0], address="", count=4)
-        machine.release(picks=[0], nonsense=False, user=None, reason="user_cancelled")
+        machine.release(picks=[0], nonsense=False, user=None, reason="user_cancelled", checkout="")
 
 
 # What a workload meets too seldom to wait for it: what happens is written down.

@@ -9,6 +9,7 @@ import asyncpg
 import msgspec
 import pytest
 
+from holdfast.engine.audit import Actor
 from holdfast.engine.backend import Holder
 from holdfast.engine.layout import EventState
 from holdfast.engine.status import Status
@@ -163,6 +164,48 @@ async def test_a_release(rig: Rig, reason: str) -> None:
     assert sorted(told["payload"]["seat_ids"]) == ["A-1", "A-2"]
     assert (told["payload"]["reason"], told["payload"]["held_duration_seconds"]) == (reason, 0)
     assert (told["payload"]["hold_id"], told["payload"]["user_id"]) == (str(hold_id), str(user))
+
+
+ENDS = {"user_cancelled": "cancelled", "payment_failed": "failed"}
+
+
+@pytest.mark.parametrize(("reason", "status"), ENDS.items(), ids=ENDS.values())
+async def test_the_end_of_a_checkout(rig: Rig, reason: str, status: str) -> None:
+    user = uuid4()
+    live, expired, other = [await held(rig.on, seat, user=user) for seat in ("A-1", "A-2", "A-3")]
+    await extend(rig, user, live, expired, checkout="check-1")
+    await extend(rig, user, other, key="other", checkout="check-2")
+    await applied(rig)
+    await rig.lapse(expired)
+    assert await reap(rig.on) == 1
+    next_holder = await held(rig.on, "A-2")
+    await rig.on.backend.release_holds(
+        rig.event, [live, expired], user_id=None, reason=reason, checkout="check-1", meta=META
+    )
+    await applied(rig)
+
+    rows = [row for hold_id in (live, expired) for row in await rig.hold_rows(hold_id)]
+    assert [(row["status"], row["release_reason"]) for row in rows] == [("cancelled", reason)] * 2
+    assert ((await rig.seat("A-1"))["status"], (await rig.seat("A-2"))["seat_hold_id"]) == ("available", next_holder)
+    assert (await rig.zone(0))["held"] == 2
+    checkouts = await rig.fetch("SELECT id, status FROM checkouts ORDER BY id")
+    assert [tuple(row.values()) for row in checkouts] == [("check-1", status), ("check-2", "open")]
+    (audit,) = await rig.audit("seat_released")
+    assert (audit["entity_id"], audit["changes"]["checkout_id"]) == (str(live), "check-1")
+    # What had expired was told when it expired.
+    assert [told["payload"]["hold_id"] for told in await rig.outbox("SeatReleased")] == [str(expired), str(live)]
+
+
+async def test_the_audit_says_who_released_what_belongs_to_another_and_why(rig: Rig) -> None:
+    hold_id, admin = await held(rig.on, "A-1"), uuid4()
+    who = Actor(CALLER.address, CALLER.user_agent, CALLER.request_id, str(admin), "the customer called")
+    await rig.on.backend.release_holds(rig.event, [hold_id], user_id=None, reason="admin_override", meta=who.meta())
+    await applied(rig)
+
+    (audit,) = await rig.audit("seat_released")
+
+    assert told_of_caller(audit)
+    assert (audit["changes"]["released_by"], audit["changes"]["notes"]) == (str(admin), "the customer called")
 
 
 async def test_the_audit_says_how_long_a_seat_was_held(rig: Rig) -> None:
@@ -337,7 +380,7 @@ async def everything(rig: Rig) -> None:
     await applied(rig)
     await rig.lapse(taken_again)
     await reap(rig.on)
-    await extend(rig, user, extended, key="later")
+    await extend(rig, user, extended, key="later", checkout="check-1")
     await sell(rig.on, taken_again, sale="sale-2")
     await rig.on.backend.block_seats(rig.event, seats=pairs(rig.on, "C-1", "C-2"), quantities=[(1, 5)], meta=META)
     await rig.on.backend.unblock_seats(rig.event, seats=pairs(rig.on, "C-1"), quantities=[(1, 2)], meta=META)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engine.audit import Caller
+from holdfast.engine.audit import Actor
 from holdfast.engine.layout import EventState
 from holdfast.engine.records import Block, HoldRecord, LogEntry, Pair
 from holdfast.persistence.operations import (
@@ -29,6 +29,7 @@ from support.persisting import CALLER
 from support.scripts import allocate, entries, held, pairs, places_held, reap
 
 META = CALLER.meta()
+AS_READ = Actor(CALLER.address, CALLER.user_agent, CALLER.request_id)
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ async def test_a_hold_of_named_seats(on: Stage) -> None:
 
     assert isinstance(hold, Hold)
     assert hold.hold_id == hold_id
-    assert hold.caller == CALLER
+    assert hold.caller == AS_READ
     assert (hold.entry.organization_id, hold.entry.event_id) == (on.event.organization_id, on.event.event_id)
     assert hold.record.user_id == user
     assert hold.record.seats == pairs(on, "A-1", "A-2")
@@ -66,7 +67,7 @@ async def test_a_hold_of_the_best_seats(on: Stage) -> None:
 
     assert isinstance(hold, Hold)
     assert hold.record.seats == reply.seats
-    assert hold.caller == Caller()
+    assert hold.caller == Actor()
 
 
 async def test_a_hold_of_places(on: Stage) -> None:
@@ -90,9 +91,25 @@ async def test_a_release(on: Stage, reason: str) -> None:
     assert release.entry.operation == "release"
     assert release.entry.hold_ids == (seats, places)
     assert release.blocks == (Block(pairs(on, "A-1", "B-1"), ()), Block((), (Pair(1, 2),)))
-    assert release.reason == reason
-    assert release.caller == CALLER
+    assert (release.reason, release.checkout) == (reason, "")
+    assert release.caller == AS_READ
     assert {seats, places, (on.event.event_id, on.event.seats["B-1"].value)} <= release.touches
+
+
+async def test_the_end_of_a_checkout_by_somebody_else(on: Stage) -> None:
+    user, who = uuid4(), Actor("192.0.2.1", "desk/1", "request-9", str(uuid4()), "the card was refused")
+    hold_id = await held(on, "A-1", user=user)
+    await on.backend.extend_holds(
+        on.event, [hold_id], user_id=user, key="k", extension_ms=1000, total_ms=1_200_000, checkout="check"
+    )
+    await on.backend.release_holds(
+        on.event, [hold_id], user_id=None, reason="payment_failed", checkout="check", meta=who.meta()
+    )
+
+    (release,) = await last(on)
+
+    assert isinstance(release, End)
+    assert (release.reason, release.checkout, release.caller) == ("payment_failed", "check", who)
 
 
 async def test_an_expiry_by_the_reaper(on: Stage) -> None:
@@ -134,7 +151,7 @@ async def test_an_extension(on: Stage) -> None:
     assert isinstance(extension, Extend)
     assert extension.entry.hold_ids == tuple(holds)
     assert extension.ends_ms == reply.ends_ms
-    assert (extension.checkout, extension.key, extension.caller) == ("check", "k", CALLER)
+    assert (extension.checkout, extension.key, extension.caller) == ("check", "k", AS_READ)
     assert extension.touches == set(holds)
 
 
@@ -149,7 +166,7 @@ async def test_a_sale_of_a_live_and_an_expired_hold(on: Stage) -> None:
     assert isinstance(sale, Sell)
     assert sale.entry.hold_ids == (live, expired)
     assert sale.blocks == (Block(pairs(on, "A-1"), ()), Block((), (Pair(1, 2),)))
-    assert (sale.origins, sale.sale, sale.caller) == ("hx", "sale-1", CALLER)
+    assert (sale.origins, sale.sale, sale.caller) == ("hx", "sale-1", AS_READ)
 
 
 async def test_blocking_and_unblocking(on: Stage) -> None:
@@ -163,7 +180,7 @@ async def test_blocking_and_unblocking(on: Stage) -> None:
         assert isinstance(operation, Administer)
         assert operation.entry.operation == name
         assert operation.block == Block(pairs(on, "A-1", "A-2"), (Pair(1, 3),))
-        assert operation.caller == CALLER
+        assert operation.caller == AS_READ
 
 
 async def test_opening_changing_and_closing_an_event(on: Stage) -> None:
@@ -182,7 +199,7 @@ async def test_opening_changing_and_closing_an_event(on: Stage) -> None:
     assert opened.capacities == ()
     assert changed.config == (on.event.version, "closed", "0", "0")
     assert changed.capacities == (Pair(1, 60),)
-    assert (closed.config, closed.block, closed.caller) == ((), None, CALLER)
+    assert (closed.config, closed.block, closed.caller) == ((), None, AS_READ)
 
 
 ENDS = struct.pack(">Q", 1)
@@ -237,15 +254,15 @@ def operation_of(seq: int, kind: str, event: int, holds: list[int], seats: list[
     if kind == "hold":
         record = HoldRecord(UUID(int=1), "h", seq, 1_000, 1_000, units, (), "", "", "", "", "")
         entry = entry_of(seq, kind, hold_ids[:1], event=event)
-        return Hold(entry=entry, caller=Caller(), hold_id=hold_ids[0], record=record)
+        return Hold(entry=entry, caller=Actor(), hold_id=hold_ids[0], record=record)
     entry = entry_of(seq, kind, hold_ids, event=event)
     if kind == "extend":
-        return Extend(entry=entry, caller=Caller(), ends_ms=(2_000,) * len(hold_ids), checkout="", key="k")
+        return Extend(entry=entry, caller=Actor(), ends_ms=(2_000,) * len(hold_ids), checkout="", key="k")
     if kind == "sell":
-        return Sell(entry=entry, caller=Caller(), blocks=blocks, origins="h" * len(hold_ids), sale="s")
+        return Sell(entry=entry, caller=Actor(), blocks=blocks, origins="h" * len(hold_ids), sale="s")
     if kind == "block":
-        return Administer(entry=entry_of(seq, kind, (), event=event), caller=Caller(), block=Block(units, ()))
-    return End(entry=entry, caller=Caller(), blocks=blocks, reason="user_cancelled")
+        return Administer(entry=entry_of(seq, kind, (), event=event), caller=Actor(), block=Block(units, ()))
+    return End(entry=entry, caller=Actor(), blocks=blocks, reason="user_cancelled", checkout="")
 
 
 @st.composite

@@ -19,7 +19,7 @@ from support.engine import SHARDS, document
 from support.operating import operate
 from support.persisting import Rig, rigged, running
 from support.scripts import audit, contents, held, release, sell
-from support.workload import Story, buyers, mixed
+from support.workload import Story, buyers, give_up, mixed
 
 
 class Played(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ async def test_a_restored_event_can_be_served_from(played: Played) -> None:
     assert (await rig.on.hold("A-1")).status is Status.SEAT_HELD_BY_ANOTHER_USER
     assert (await rig.on.hold("C-1")).status is Status.SEAT_NOT_AVAILABLE
     await sell(rig.on, story.live, story.places, sale="sale-9")
-    await release(rig.on, story.extended)
+    await give_up(rig, "checkout-1", "user_cancelled", story.extended)
     again = await rig.on.backend.confirm_holds(rig.event, [story.sold], sale="sale-1", user_id=None)
     assert again.status is Status.REPEATED
     ended = await rig.on.backend.confirm_holds(rig.event, [story.released], sale="sale-9", user_id=None)

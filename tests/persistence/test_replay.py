@@ -121,6 +121,10 @@ REMOVED = {
     "a ticket": "DELETE FROM tickets WHERE hold_id = '{sold}'",
     "all tickets": "DELETE FROM tickets",
     "checkouts": "DELETE FROM checkouts",
+    "the end of a checkout": "UPDATE checkouts SET status = 'open' WHERE id = 'checkout-3'",
+    "the end of a checkout with its holds": "UPDATE seat_holds SET status = 'active', ended_at = NULL "
+    "WHERE hold_id = '{declined}'",
+    "a hold of a checkout that was given up late": "DELETE FROM seat_holds WHERE hold_id = '{abandoned_late}'",
     "a sale": "UPDATE seat_holds SET status = 'active', ended_at = NULL WHERE hold_id = '{sold_places}'",
     "a release": "UPDATE seat_holds SET status = 'active', ended_at = NULL WHERE hold_id = '{released}'",
     "an extension": "UPDATE seat_holds SET held_until = created_at + interval '10 minutes', checkout_id = NULL, "

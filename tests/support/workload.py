@@ -27,16 +27,24 @@ class Story(msgspec.Struct, frozen=True):
     released: UUID
     expired: UUID
     revived: UUID
+    declined: UUID
+    abandoned: UUID
+    abandoned_late: UUID
 
 
 async def mixed(rig: Rig) -> Story:
-    """Hold, extend, release, expire, sell, sell after expiry, block, unblock, change the event; nothing is persisted.
+    """Hold, extend, release, expire, sell, sell after expiry, end checkouts without a sale, block, unblock, change the
+    event; nothing is persisted.
 
     Leaves live holds on A-1, A-2 (extended), B-1 to B-3 and places, and sold seats C-1, C-2 and C-3.
     """
     on, user = rig.on, uuid4()
     expired = await held(on, "C-5", ttl_ms=SHORT_MS)
     revived = await held(on, "C-3", ttl_ms=SHORT_MS, user=user)
+    abandoned_late = await held(on, "C-6", ttl_ms=SHORT_MS, user=user)
+    abandoned, declined = await held(on, "C-7", user=user), await held(on, "C-8", user=user)
+    await check_out(rig, user, "checkout-2", abandoned, abandoned_late)
+    await check_out(rig, user, "checkout-3", declined)
     live = await held(on, "A-1", cart="cart-1", fingerprint="wish-1", address="1234567890")
     extended = await held(on, "A-2", user=user)
     places = await places_held(on, 3)
@@ -45,10 +53,7 @@ async def mixed(rig: Rig) -> Story:
     released = await held(on, "C-4")
     best = await allocate(on, 3, user=user)
     assert best.status is Status.DONE
-    reply = await on.backend.extend_holds(
-        on.event, [extended], user_id=user, key="key-1", extension_ms=60_000, total_ms=3_600_000, checkout="checkout-1"
-    )
-    assert reply.status is Status.DONE
+    await check_out(rig, user, "checkout-1", extended, extension_ms=60_000)
     await sell(on, sold, sold_places, sale="sale-1")
     await release(on, released)
     again = await held(on, "C-4")
@@ -62,6 +67,8 @@ async def mixed(rig: Rig) -> Story:
 
     await eventually(reaped_both, "the short holds are over")
     await sell(on, revived, sale="sale-2")
+    await give_up(rig, "checkout-2", "user_cancelled", abandoned, abandoned_late)
+    await give_up(rig, "checkout-3", "payment_failed", declined)
     zones = on.event.document.zones
     await on.change(name="Changed night", zones=(zones[0], msgspec.structs.replace(zones[1], capacity=60)))
     return Story(
@@ -73,7 +80,30 @@ async def mixed(rig: Rig) -> Story:
         released=released,
         expired=expired,
         revived=revived,
+        declined=declined,
+        abandoned=abandoned,
+        abandoned_late=abandoned_late,
     )
+
+
+async def check_out(rig: Rig, user: UUID, checkout: str, *hold_ids: UUID, extension_ms: int = 1) -> None:
+    """Let a checkout take holds, which must succeed."""
+    reply = await rig.on.backend.extend_holds(
+        rig.event,
+        hold_ids,
+        user_id=user,
+        key=checkout,
+        extension_ms=extension_ms,
+        total_ms=3_600_000,
+        checkout=checkout,
+    )
+    assert reply.status is Status.DONE
+
+
+async def give_up(rig: Rig, checkout: str, reason: str, *hold_ids: UUID) -> None:
+    """End a checkout without a sale, which must succeed."""
+    reply = await rig.on.backend.release_holds(rig.event, hold_ids, user_id=None, reason=reason, checkout=checkout)
+    assert reply.status is Status.DONE
 
 
 async def _soon(rig: Rig) -> int:
