@@ -1,6 +1,11 @@
-"""What the audit is told of a caller."""
+"""What the audit is told of a caller, and of what a caller was refused."""
+
+from typing import Protocol
+from uuid import UUID
 
 import msgspec
+
+from holdfast.engine.status import Status
 
 
 class Caller(msgspec.Struct, frozen=True, array_like=True):
@@ -9,6 +14,7 @@ class Caller(msgspec.Struct, frozen=True, array_like=True):
     address: str = ""
     user_agent: str = ""
     request_id: str = ""
+    source: str = "web"
 
     def meta(self) -> bytes:
         """The form in which scripts take it."""
@@ -20,3 +26,18 @@ class Actor(Caller, frozen=True, array_like=True):
 
     user_id: str = ""
     notes: str = ""
+
+
+class RefusalLog(Protocol):
+    """Takes note of refused requests."""
+
+    def record(
+        self,
+        organization_id: UUID,
+        event_id: UUID,
+        status: Status,
+        *,
+        user_id: UUID,
+        seat_ids: tuple[str, ...],
+        caller: Caller,
+    ) -> None: ...

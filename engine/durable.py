@@ -7,15 +7,26 @@ from uuid import UUID
 import msgspec
 
 from holdfast.engine.acks import Ack, Acks
-from holdfast.engine.backend import AdminReply, Backend, EventRef, Holder, HoldReply, HoldsReply
-from holdfast.engine.layout import CompiledEvent
+from holdfast.engine.backend import (
+    AdminReply,
+    Backend,
+    EventReading,
+    EventRef,
+    Holder,
+    HoldReply,
+    HoldsReading,
+    HoldsReply,
+)
+from holdfast.engine.layout import CompiledEvent, EventDocument
 from holdfast.engine.status import Status
 
 Reply = TypeVar("Reply", HoldReply, HoldsReply, AdminReply)
 
 
 class DurableBackend:
-    """Calls a backend, then waits for Postgres unless told that Redis is enough. Sales always wait.
+    """Implements engine.service.HoldService: calls a backend, then waits for Postgres unless told that Redis is enough.
+
+    Sales and administration always wait; readings are of what Redis has decided.
 
     A decision that Postgres rejects is returned as the refusal it is; the persister gives the seats back in Redis. When
     the commit takes too long the outcome is Unknown: the caller repeats the request under the same hold id or key.
@@ -90,6 +101,48 @@ class DurableBackend:
     ) -> HoldsReply:
         reply = await self._backend.confirm_holds(event, hold_ids, sale=sale, user_id=user_id, meta=meta)
         return await self._committed(reply, Ack.POSTGRES)
+
+    async def block_seats(
+        self,
+        event: CompiledEvent,
+        *,
+        seats: Iterable[tuple[int, int]] = (),
+        quantities: Iterable[tuple[int, int]] = (),
+        meta: bytes = b"",
+    ) -> AdminReply:
+        reply = await self._backend.block_seats(event, seats=seats, quantities=quantities, meta=meta)
+        return await self._committed(reply, Ack.POSTGRES)
+
+    async def unblock_seats(
+        self,
+        event: CompiledEvent,
+        *,
+        seats: Iterable[tuple[int, int]] = (),
+        quantities: Iterable[tuple[int, int]] = (),
+        meta: bytes = b"",
+    ) -> AdminReply:
+        reply = await self._backend.unblock_seats(event, seats=seats, quantities=quantities, meta=meta)
+        return await self._committed(reply, Ack.POSTGRES)
+
+    async def open_event(self, event: CompiledEvent, *, meta: bytes = b"") -> AdminReply:
+        return await self._committed(await self._backend.open_event(event, meta=meta), Ack.POSTGRES)
+
+    async def set_event_state(
+        self, event: CompiledEvent, changed: EventDocument, *, meta: bytes = b""
+    ) -> tuple[AdminReply, CompiledEvent]:
+        reply, compiled = await self._backend.set_event_state(event, changed, meta=meta)
+        return await self._committed(reply, Ack.POSTGRES), compiled
+
+    async def close_event(self, event: CompiledEvent, *, meta: bytes = b"") -> AdminReply:
+        return await self._committed(await self._backend.close_event(event, meta=meta), Ack.POSTGRES)
+
+    async def read_event(self, organization_id: UUID, event_id: UUID, *, want_map: bool) -> EventReading:
+        return await self._backend.read_event(organization_id, event_id, want_map=want_map)
+
+    async def read_holds(
+        self, organization_id: UUID, event_id: UUID, *, user_id: UUID | None, hold_ids: Iterable[UUID] = ()
+    ) -> HoldsReading:
+        return await self._backend.read_holds(organization_id, event_id, user_id=user_id, hold_ids=hold_ids)
 
     async def _committed(self, reply: Reply, ack: Ack) -> Reply:
         """A refusal wrote nothing and never waits; neither does a caller to whom Redis is enough."""

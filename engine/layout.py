@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.engine.access import Access, AccessMode
+from holdfast.engine.hold_ids import event_tag
 from holdfast.engine.layout_checks import LayoutError, check_document
 from holdfast.engine.policy import Policy
 from holdfast.engine.records import Pair, pack_rules, pack_zone_specs
@@ -152,7 +153,10 @@ class Zone(msgspec.Struct, frozen=True):
 
 
 class CompiledEvent(msgspec.Struct, frozen=True):
-    """An event ready for use. `seats` finds a seat's pair by its id, `seat_at` a seat by its ordinal."""
+    """An event ready for use. `seats` finds a seat's pair by its id, `seat_at` a seat by its ordinal.
+
+    `tag` is in the ids of its holds.
+    """
 
     organization_id: UUID
     document: EventDocument
@@ -165,6 +169,7 @@ class CompiledEvent(msgspec.Struct, frozen=True):
     zone_specs: bytes
     opens_ms: int
     closes_ms: int
+    tag: bytes
 
     @property
     def event_id(self) -> UUID:
@@ -230,6 +235,7 @@ def compile_event(organization_id: UUID, document: EventDocument) -> CompiledEve
         zone_specs=pack_zone_specs((zone.document.capacity, zone.first, zone.length) for zone in zones),
         opens_ms=_milliseconds(document.sale_start),
         closes_ms=_milliseconds(document.sale_end),
+        tag=event_tag(organization_id, document.event_id),
     )
 
 

@@ -5,6 +5,7 @@ from that: the organisation's values, changed by what the event asks to have oth
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
@@ -18,8 +19,17 @@ class PolicyError(ValueError):
     """A change of a policy that is not permitted; the text names the field."""
 
 
+class AckRule(StrEnum):
+    """When a hold is acknowledged: at the commit in Postgres, there unless the request prefers Redis, or as soon as
+    Redis has decided."""
+
+    POSTGRES = "postgres"
+    ON_REQUEST = "on_request"
+    REDIS = "redis"
+
+
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The rules of an event. None and 0 as a limit mean that there is none."""
+    """The rules of an event. None and 0 as a limit mean that there is none; without `ack` the deployment's holds."""
 
     allow_reserved_seating: bool = True
     allow_ga_seating: bool = True
@@ -47,6 +57,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_holds_per_ip: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
     rate_limit_seats: Annotated[int, Meta(ge=0, le=10_000)] = 10
     rate_limit_seconds: Annotated[int, Meta(ge=1, le=86_400)] = 300
+
+    ack: AckRule | None = None
 
 
 # What a stored policy says where its owner has said nothing: stricter than an event that has none.

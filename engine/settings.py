@@ -6,6 +6,8 @@ from typing import Annotated, Any, Self
 import msgspec
 from msgspec import Meta
 
+from holdfast.engine.policy import AckRule
+
 VARIABLE_PREFIX = "HOLDFAST_"
 
 # HS256 needs a key at least as long as its hash, which has 32 bytes.
@@ -20,6 +22,11 @@ Entries = Annotated[int, Meta(ge=0, le=1_000_000_000, description="a whole numbe
 Text = Annotated[str, Meta(min_length=1, description="text that is not empty")]
 Secret = Annotated[str, Meta(min_length=SECRET_LENGTH_MIN, description=f"at least {SECRET_LENGTH_MIN} characters long")]
 HttpUrl = Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+[^\s#]*$", description="an http:// or https:// URL")]
+AckChoice = Annotated[AckRule, Meta(description="postgres, on_request or redis")]
+KeySet = Annotated[str, Meta(pattern=r"^(https?://[^\s/]|/).", description="an http(s):// URL or an absolute path")]
+Networks = Annotated[
+    str, Meta(pattern=r"^[0-9a-fA-F.:/]+(,[0-9a-fA-F.:/]+)*$", description="addresses or networks with commas between")
+]
 # Standard Webhooks asks for 24 bytes, which are eight groups of base64.
 WebhookSecret = Annotated[
     str,
@@ -47,6 +54,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     token_secret: Secret | None = None
     token_issuer: Text = "holdfast"  # noqa: S105 - the linter takes every token for a secret.
     token_audience: Text = "holdfast"  # noqa: S105
+    token_jwks: KeySet | None = None
+    trusted_proxies: Networks | None = None
+    ack: AckChoice = AckRule.POSTGRES
     webhook_url: HttpUrl | None = None
     webhook_secret: WebhookSecret | None = None
 

@@ -1,42 +1,47 @@
 """`/healthz` says that the process is alive, `/readyz` that it can do its work."""
 
 import asyncio
-from http import HTTPStatus
+from enum import StrEnum
 
-import asyncpg
+import msgspec
 import redis.exceptions
 from aiohttp import web
 
+from holdfast.http.endpoints import Call, Endpoints
 from holdfast.http.errors import problem
 from holdfast.http.stores import ANSWER_TIMEOUT_SECONDS, postgres_key, redis_key
+from holdfast.persistence.pool import POSTGRES_ERRORS
 
-routes = web.RouteTableDef()
+endpoints = Endpoints()
 
-_UNREACHABLE = (
-    OSError,
-    TimeoutError,
-    redis.exceptions.RedisError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-)
+_UNREACHABLE = (redis.exceptions.RedisError, *POSTGRES_ERRORS)
 
 
-@routes.get("/healthz")
-async def healthz(_: web.Request) -> web.Response:
+class State(StrEnum):
+    OK = "ok"
+    READY = "ready"
+
+
+class Health(msgspec.Struct, frozen=True):
+    """How the process is."""
+
+    status: State
+
+
+@endpoints.get("/healthz", summary="Is the process alive?", replies={200: Health}, tag="plumbing")
+async def healthz(call: Call) -> web.StreamResponse:
     """Answers as long as the process can answer anything, whatever is wrong behind it."""
-    return web.json_response({"data": {"status": "ok"}})
+    return call.answer(200, Health(State.OK))
 
 
-@routes.get("/readyz")
-async def readyz(request: web.Request) -> web.Response:
+@endpoints.get("/readyz", summary="Can it do its work?", replies={200: Health}, errors=("not_ready",), tag="plumbing")
+async def readyz(call: Call) -> web.StreamResponse:
     """Asks both stores at once, and names those that do not answer."""
-    answers = await asyncio.gather(_redis_answers(request.app), _postgres_answers(request.app))
+    answers = await asyncio.gather(_redis_answers(call.app), _postgres_answers(call.app))
     silent = [store for store, answer in zip(("Redis", "Postgres"), answers, strict=True) if not answer]
     if silent:
-        detail = f"No answer from {' and '.join(silent)}."
-        return problem(HTTPStatus.SERVICE_UNAVAILABLE, "not_ready", detail)
-    return web.json_response({"data": {"status": "ready"}})
+        return call.refuse(problem("not_ready", f"No answer from {' and '.join(silent)}."))
+    return call.answer(200, Health(State.READY))
 
 
 async def _redis_answers(app: web.Application) -> bool:

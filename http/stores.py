@@ -1,25 +1,59 @@
-"""The two stores behind the front end: where the application keeps them, and how it opens and closes them."""
+"""What is behind the front end: where the application keeps it, and how it is opened and closed.
 
-from collections.abc import AsyncIterator
+Nothing here fails because a server is away: the front end starts, says that it is not ready, and connects when it can.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+from uuid import UUID
 
 import asyncpg
 import redis.asyncio
 from aiohttp import web
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
 
+from holdfast.engine.acks import Acks
+from holdfast.engine.audit import RefusalLog
+from holdfast.engine.catalogue import Catalogue
+from holdfast.engine.durable import DurableBackend
+from holdfast.engine.errors import Unavailable
+from holdfast.engine.hot_cache import HotCache
+from holdfast.engine.layout import CompiledEvent
+from holdfast.engine.redis_backend import RedisBackend
+from holdfast.engine.service import HoldService
 from holdfast.engine.settings import Settings
+from holdfast.engine.shards import FIRST_EPOCH
+from holdfast.engine.wire import Wire
+from holdfast.persistence.catalogue import list_event_ids, load_event
+from holdfast.persistence.event_changes import follow_event_changes
+from holdfast.persistence.marks import follow_marks
+from holdfast.persistence.pool import POSTGRES_ERRORS, open_pool
+from holdfast.persistence.refusals import RefusalAudit
 
 # A store that takes longer than this to say that it is there counts as absent.
 ANSWER_TIMEOUT_SECONDS = 2.0
 
+_FOLLOW_AGAIN_S = 0.5
+
 settings_key = web.AppKey("settings", Settings)
 redis_key = web.AppKey("redis", redis.asyncio.Redis)
 postgres_key = web.AppKey("postgres", asyncpg.Pool)
+# A key wants a class that can be made, which a protocol is not.
+holds_key: web.AppKey[HoldService] = web.AppKey("holds")
+catalogue_key = web.AppKey("catalogue", Catalogue)
+hot_cache_key = web.AppKey("hot_cache", HotCache)
+refusals_key: web.AppKey[RefusalLog] = web.AppKey("refusals")
+
+_log = logging.getLogger(__name__)
 
 
 async def redis_client(app: web.Application) -> AsyncIterator[None]:
-    """Open on start-up, close on clean-up. Connects lazily, so the front end starts while Redis is away."""
+    """Redis for what need not be fast."""
     app[redis_key] = redis.asyncio.from_url(
         app[settings_key].redis_url,
         socket_timeout=ANSWER_TIMEOUT_SECONDS,
@@ -31,9 +65,85 @@ async def redis_client(app: web.Application) -> AsyncIterator[None]:
 
 
 async def postgres_pool(app: web.Application) -> AsyncIterator[None]:
-    """Open on start-up, close on clean-up. Connects lazily, so the front end starts while Postgres is away."""
-    app[postgres_key] = await asyncpg.create_pool(
-        app[settings_key].postgres_dsn, min_size=0, timeout=ANSWER_TIMEOUT_SECONDS
-    )
-    yield
-    await app[postgres_key].close()
+    """Postgres, for catalogue and audit. It connects when first used."""
+    async with open_pool(app[settings_key].postgres_dsn, name="front end", min_size=0) as pool:
+        app[postgres_key] = pool
+        yield
+
+
+async def hold_service(app: web.Application) -> AsyncIterator[None]:
+    """The engine: decides in Redis, answers when Postgres has it."""
+    settings, acks = app[settings_key], Acks()
+    async with Wire(settings.redis_url) as wire:
+        backend = RedisBackend(
+            wire, shards=settings.shards, epoch=FIRST_EPOCH, max_backlog=settings.max_backlog_entries
+        )
+        app[holds_key] = DurableBackend(backend, acks)
+        async with _beside(follow_marks(settings.postgres_dsn, acks, settings.shards)):
+            yield
+
+
+async def catalogue(app: web.Application) -> AsyncIterator[None]:
+    """The compiled events, kept up with Postgres."""
+
+    async def load(organization_id: UUID, event_id: UUID) -> CompiledEvent | None:
+        try:
+            async with app[postgres_key].acquire() as connection:
+                return await load_event(connection, organization_id, event_id)
+        except POSTGRES_ERRORS as error:
+            raise Unavailable(f"the event cannot be read: {error!r}") from error
+
+    async def list_ids(organization_id: UUID) -> tuple[UUID, ...]:
+        try:
+            async with app[postgres_key].acquire() as connection:
+                return await list_event_ids(connection, organization_id)
+        except POSTGRES_ERRORS as error:
+            raise Unavailable(f"the events cannot be listed: {error!r}") from error
+
+    events = app[catalogue_key] = Catalogue(load, list_ids)
+    async with _beside(follow_event_changes(app[settings_key].postgres_dsn, events.forget, events.forget_all)):
+        yield
+
+
+async def hot_cache(app: web.Application) -> AsyncIterator[None]:
+    """What is known to be taken, fed by the log for as long as Redis can be followed."""
+    cache = app[hot_cache_key] = HotCache()
+
+    async def follow() -> None:
+        while True:
+            try:
+                async with redis.asyncio.from_url(app[settings_key].redis_url, retry=Retry(NoBackoff(), 0)) as client:
+                    await cache.follow(client, app[settings_key].shards, FIRST_EPOCH)
+            except (OSError, TimeoutError, RedisError) as error:
+                _log.warning("the hot cache cannot follow the log, trying again: %r", error)
+            await asyncio.sleep(_FOLLOW_AGAIN_S)
+
+    async with _beside(follow()):
+        yield
+
+
+async def refusal_audit(app: web.Application) -> AsyncIterator[None]:
+    """The audit of refusals, written every few seconds and at the end."""
+    audit = RefusalAudit()
+    app[refusals_key] = audit
+    async with _beside(audit.run(app[postgres_key])):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _beside(job: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run a job beside the block. One that ends by itself is a fault, and is written down as one."""
+    task = asyncio.create_task(job)
+    task.add_done_callback(_complain)
+    try:
+        yield
+    finally:
+        while not task.done():
+            # Before Python 3.12 a client library can take a cancellation for a timeout, and go on.
+            task.cancel()
+            await asyncio.wait([task], timeout=1)
+
+
+def _complain(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("a background job of the front end failed", exc_info=error)

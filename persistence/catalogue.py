@@ -19,6 +19,9 @@ from holdfast.persistence.sql import query
 # The class of these advisory locks, the bytes of "EVEN"; locks of other classes never meet them.
 EVENT_LOCKS = 0x4556454E
 
+# The channel on which those who keep events in memory hear that one has changed or come into being.
+EVENTS_CHANNEL = "holdfast_events"
+
 _DOCUMENT = msgspec.json.Decoder(EventDocument)
 _SEAT_COLUMNS = (
     "event_id",
@@ -78,6 +81,7 @@ async def save_event(connection: Connection, event: CompiledEvent, shards: int) 
                 document,
                 event.document.sale_start,
                 event.document.sale_end,
+                EVENTS_CHANNEL,
             ):
                 await _insert_layout(connection, event)
                 return SaveResult.CREATED
@@ -90,6 +94,11 @@ async def load_event(connection: Connection, organization_id: UUID, event_id: UU
     """An organisation's event, compiled, or nothing if it has no such event."""
     document = await connection.fetchval(query("load_event"), event_id, organization_id)
     return None if document is None else compile_event(organization_id, _DOCUMENT.decode(document))
+
+
+async def list_event_ids(connection: Connection, organization_id: UUID) -> tuple[UUID, ...]:
+    """The ids of an organisation's events."""
+    return tuple(row["id"] for row in await connection.fetch(query("list_event_ids"), organization_id))
 
 
 async def list_events(connection: Connection, organization_id: UUID | None) -> tuple[EventSummary, ...]:
@@ -197,6 +206,7 @@ async def _update(connection: Connection, event: CompiledEvent, document: str, s
         document,
         event.document.sale_start,
         event.document.sale_end,
+        EVENTS_CHANNEL,
     )
     await connection.execute(
         query("update_zones"),

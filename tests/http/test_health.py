@@ -62,4 +62,6 @@ async def test_readyz_names_the_stores_that_are_missing(
             "status": 503,
             "error": "not_ready",
             "detail": detail,
+            "retry_after_seconds": 1,
         }
+        assert response.headers["Retry-After"] == "1"

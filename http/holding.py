@@ -1,0 +1,200 @@
+"""What all calls that hold seats have in common: the event, how durable the answer is to be, repeats, and refusals."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import blake2b
+
+import msgspec
+from aiohttp import web
+
+from holdfast.engine.acks import Ack
+from holdfast.engine.backend import Holder, HoldReply
+from holdfast.engine.hold_ids import derived_hold_id, new_hold_id
+from holdfast.engine.layout import CompiledEvent
+from holdfast.engine.policy import AckRule, Policy
+from holdfast.engine.records import Pair
+from holdfast.engine.status import Status
+from holdfast.http.endpoints import Call
+from holdfast.http.errors import Refused, problem, reason_of, reasons_of
+from holdfast.http.stores import catalogue_key, refusals_key, settings_key
+
+# Reasons for which a request to hold anything may be refused.
+HOLD_ERRORS = (
+    *reasons_of(
+        Status.EVENT_NOT_FOUND,
+        Status.EVENT_NOT_AVAILABLE,
+        Status.EVENT_UNAVAILABLE,
+        Status.EVENT_SALES_CLOSED,
+        Status.SEAT_NOT_FOUND,
+        Status.TOO_MANY_SEATS,
+        Status.SEAT_NOT_AVAILABLE,
+        Status.SEAT_HELD_BY_ANOTHER_USER,
+        Status.BLOCK_AT_CAPACITY,
+        Status.HOLD_ID_REUSED,
+        Status.HOLD_RELEASED,
+        Status.HOLD_EXPIRED,
+        Status.USER_LIMIT_EXCEEDED,
+        Status.ADDRESS_LIMIT_EXCEEDED,
+        Status.RATE_LIMIT_EXCEEDED,
+        Status.BUSY,
+        Status.FENCED,
+        Status.STALE_CONFIG,
+    ),
+    "unknown_outcome",
+)
+
+# The limit that each refusal is about, as RateLimit headers name it.
+_LIMITS = {
+    Status.RATE_LIMIT_EXCEEDED: "seats",
+    Status.USER_LIMIT_EXCEEDED: "live-seats",
+    Status.ADDRESS_LIMIT_EXCEEDED: "address-seats",
+}
+
+# When nobody can say when a limit lifts.
+_RETRY_LATER_S = 60
+
+# An event changes in Postgres first, and a moment later in Redis.
+_STALE_PAUSES_S = (0.0, 0.05, 0.2)
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+async def find_event(call: Call) -> CompiledEvent:
+    """The event in the path. Raises Refused if the caller's organisation has no such event."""
+    organization_id, event_id = call.principal.organization_id, call.ids["event"]
+    catalogue = call.app[catalogue_key]
+    event = catalogue.known(organization_id, event_id) or await catalogue.get(organization_id, event_id)
+    if event is None:
+        raise Refused(problem(reason_of(Status.EVENT_NOT_FOUND)))
+    return event
+
+
+def make_holder(call: Call, event: CompiledEvent, content: msgspec.Struct, *, cart: str, source: str) -> Holder:
+    """Who asks. With an Idempotency-Key the hold's id follows from it, and the digest of the content tells whether a
+    repeat asks for the same."""
+    user_id = call.principal.user_id
+    if call.idempotency_key:
+        scope = event.organization_id.bytes + event.event_id.bytes
+        hold_id = derived_hold_id(event.tag, scope, user_id, call.idempotency_key)
+        fingerprint = blake2b(call.request.path.encode() + _encode(content), digest_size=8).hexdigest()
+    else:
+        hold_id, fingerprint = new_hold_id(event.tag), ""
+    return Holder(
+        hold_id=hold_id,
+        user_id=user_id,
+        fingerprint=fingerprint,
+        address=call.address_digest,
+        cart=cart,
+        meta=call.caller(source).meta(),
+    )
+
+
+def choose_ack(call: Call, event: CompiledEvent) -> Ack:
+    """How durable the answer is to be: what the event says, and what the request prefers where the event leaves it."""
+    rule = event.document.policy.ack or call.app[settings_key].ack
+    preferred = _preferred_ack(call.request.headers.get("Prefer"))
+    ack = Ack.REDIS if rule is AckRule.REDIS else Ack.POSTGRES
+    if preferred is not None and (rule is not AckRule.POSTGRES or preferred is ack):
+        ack = preferred
+        call.add_header("Preference-Applied", f"ack={ack.value}")
+    return ack
+
+
+def durability(reply: HoldReply, ack: Ack) -> Ack:
+    """How durable the answer is: what needs no commit is in Postgres whatever was asked for."""
+    return ack if reply.position.seq else Ack.POSTGRES
+
+
+async def despite_changes(
+    call: Call, event: CompiledEvent, attempt: Callable[[CompiledEvent], Awaitable[HoldReply]]
+) -> tuple[CompiledEvent, HoldReply]:
+    """Try, and try again with the event as it is now when it has changed."""
+    reply = await attempt(event)
+    for pause_s in _STALE_PAUSES_S:
+        if reply.status is not Status.STALE_CONFIG:
+            break
+        await asyncio.sleep(pause_s)
+        changed = await call.app[catalogue_key].reload(event)
+        if changed is None:
+            raise Refused(problem(reason_of(Status.EVENT_NOT_FOUND)))
+        event, reply = changed, await attempt(changed)
+    return event, reply
+
+
+def refuse_hold(
+    call: Call,
+    event: CompiledEvent,
+    status: Status,
+    *,
+    seat_ids: tuple[str, ...],
+    until_ms: int = 0,
+    now_ms: int = 0,
+    seats: tuple[Pair, ...] = (),
+    quantities: tuple[Pair, ...] = (),
+) -> web.Response:
+    """Say no, note it for the audit, and say when it may lift; never who is in the way."""
+    principal = call.principal
+    call.app[refusals_key].record(
+        event.organization_id,
+        event.event_id,
+        status,
+        user_id=principal.user_id,
+        seat_ids=seat_ids,
+        caller=call.caller(),
+    )
+    lifts_in_s = max(0, -(-(until_ms - now_ms) // 1000)) if until_ms else None
+    lifts_at = datetime.fromtimestamp(until_ms / 1000, UTC) if until_ms else None
+    limit = _LIMITS.get(status)
+    if limit is not None:
+        retry_after_s = max(1, lifts_in_s) if lifts_in_s is not None else _RETRY_LATER_S
+        call.add_header("RateLimit", f'"{limit}";r=0;t={retry_after_s}')
+        return call.refuse(problem(reason_of(status), retry_after_seconds=retry_after_s))
+    return call.refuse(
+        problem(
+            reason_of(status),
+            expires_at=lifts_at,
+            expires_in=lifts_in_s,
+            seats=tuple(event.seat_at[seat.value].seat_id for seat in seats if seat.value in event.seat_at) or None,
+            zones=tuple(event.zones[zone].document.zone_id for zone, _ in quantities if zone < len(event.zones))
+            or None,
+        )
+    )
+
+
+def state_limits(call: Call, event: CompiledEvent) -> None:
+    """Tell the client the limits that the event has."""
+    if stated := _rate_limit_policy(event.document.policy):
+        call.add_header("RateLimit-Policy", stated)
+
+
+def is_on_sale(event: CompiledEvent) -> bool:
+    """Whether the event sells as far as this process knows; the script has the last word."""
+    now_ms = time.time() * 1000
+    return event.document.state.selling == 1 and event.opens_ms <= now_ms and not 0 < event.closes_ms < now_ms
+
+
+@lru_cache(maxsize=1000)
+def _rate_limit_policy(policy: Policy) -> str:
+    """The limits as draft-ietf-httpapi-ratelimit-headers writes them: a quota, and a window where there is one."""
+    stated = []
+    if policy.rate_limit_seats:
+        stated.append(f'"seats";q={policy.rate_limit_seats};w={policy.rate_limit_seconds}')
+    if policy.max_holds_per_user:
+        stated.append(f'"live-seats";q={policy.max_holds_per_user}')
+    if policy.max_holds_per_ip:
+        stated.append(f'"address-seats";q={policy.max_holds_per_ip}')
+    return ", ".join(stated)
+
+
+@lru_cache(maxsize=1000)
+def _preferred_ack(header: str | None) -> Ack | None:
+    """What a Prefer header (RFC 7240) says of acknowledgement."""
+    for preference in (header or "").split(","):
+        name, _, value = preference.partition(";")[0].partition("=")
+        if name.strip().lower() == "ack":
+            wanted = value.strip().strip('"').lower()
+            return Ack(wanted) if wanted in tuple(Ack) else None
+    return None

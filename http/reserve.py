@@ -1,0 +1,159 @@
+"""`POST /api/events/{event}/seats/{seat}/reserve`: hold one seat."""
+
+import time
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from holdfast.engine.backend import HoldReply
+from holdfast.engine.layout import CompiledEvent
+from holdfast.engine.records import Pair
+from holdfast.engine.status import Status
+from holdfast.http.endpoints import BUYERS, Call, Endpoints, parse_uuid
+from holdfast.http.errors import Refused, problem, reason_of
+from holdfast.http.holding import (
+    HOLD_ERRORS,
+    choose_ack,
+    despite_changes,
+    durability,
+    find_event,
+    is_on_sale,
+    make_holder,
+    refuse_hold,
+    state_limits,
+)
+from holdfast.http.stores import holds_key, hot_cache_key
+
+endpoints = Endpoints()
+
+# Scripts and Postgres keep it, and neither takes control characters.
+CartToken = Annotated[
+    str, Meta(max_length=100, pattern=r"^[^\x00-\x1f\x7f]*$", description="names the cart that the hold belongs to")
+]
+
+
+class Source(StrEnum):
+    """What a reservation was made with."""
+
+    WEB = "web"
+    SCANNER = "scanner"
+
+
+class ReserveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How to reserve."""
+
+    source: Source = Source.WEB
+    cart_token: CartToken = ""
+
+
+class Reserved(msgspec.Struct, frozen=True):
+    """A seat that is held for the caller. `durability` says where that is known for sure."""
+
+    hold_id: UUID
+    seat_id: str
+    event_id: UUID
+    block_name: str
+    row: str
+    seat_number: str
+    status: str
+    held_until: datetime
+    held_until_unix: int
+    expires_in_seconds: int
+    message: str
+    durability: str
+
+
+@endpoints.post(
+    "/api/events/{event}/seats/{seat}/reserve",
+    summary="Hold one seat",
+    description="Reserves a seat for as long as the event's policy says. 201 for a new hold, 200 if you hold the seat "
+    "already. A 409 says when the seat may come free; there is no use in trying again before.",
+    roles=BUYERS,
+    texts=("seat",),
+    body=ReserveRequest,
+    replies={201: Reserved, 200: Reserved},
+    errors=HOLD_ERRORS,
+    example=ReserveRequest(),
+    idempotency_key=True,
+    prefer=True,
+)
+async def reserve(call: Call, body: ReserveRequest) -> web.StreamResponse:
+    event = await find_event(call)
+    seat_id, seat = _find_seat(event, call.request.match_info["seat"])
+    state_limits(call, event)
+    # A repeat has to be answered with the first result, which only the script knows.
+    if not call.idempotency_key and is_on_sale(event):
+        now_ms = int(time.time() * 1000)
+        taken = call.app[hot_cache_key].taken(
+            event.organization_id, event.event_id, seat.value, user_id=call.principal.user_id, now_ms=now_ms
+        )
+        if taken is not None:
+            status = Status.SEAT_HELD_BY_ANOTHER_USER if taken.until_ms else Status.SEAT_NOT_AVAILABLE
+            return refuse_hold(
+                call, event, status, seat_ids=(seat_id,), until_ms=taken.until_ms, now_ms=now_ms, seats=(seat,)
+            )
+    holder, ack = make_holder(call, event, body, cart=body.cart_token, source=body.source), choose_ack(call, event)
+
+    async def attempt(event: CompiledEvent) -> HoldReply:
+        return await call.app[holds_key].hold_seats(event, holder, seats=(seat,), ack=ack)
+
+    event, reply = await despite_changes(call, event, attempt)
+    if not reply.status.succeeded or reply.hold_id is None:
+        return refuse_hold(
+            call,
+            event,
+            reply.status,
+            seat_ids=(seat_id,),
+            until_ms=reply.until_ms,
+            now_ms=reply.now_ms,
+            seats=reply.seats,
+            quantities=reply.quantities,
+        )
+    document, remaining_s = event.seat_at[seat.value], (reply.until_ms - reply.now_ms) // 1000
+    already = reply.status is Status.ALREADY_HELD
+    return call.answer(
+        200 if already else 201,
+        Reserved(
+            hold_id=reply.hold_id,
+            seat_id=seat_id,
+            event_id=event.event_id,
+            block_name=event.zones[seat.zone].document.name,
+            row=document.row,
+            seat_number=str(document.number),
+            status="held",
+            held_until=datetime.fromtimestamp(reply.until_ms / 1000, UTC),
+            held_until_unix=reply.until_ms // 1000,
+            expires_in_seconds=remaining_s,
+            message=_message(remaining_s, already=already),
+            durability=durability(reply, ack),
+        ),
+    )
+
+
+def _find_seat(event: CompiledEvent, seat_id: str) -> tuple[str, Pair]:
+    """A seat by the id in the path. Where the event calls its seats by UUIDs, what is none is a malformed request."""
+    seat = event.seats.get(seat_id)
+    if seat is not None:
+        return seat_id, seat
+    if parse_uuid(seat_id) is not None:
+        seat = event.seats.get(seat_id.lower())
+        if seat is not None:
+            return seat_id.lower(), seat
+    elif parse_uuid(next(iter(event.seats), "")) is not None:
+        raise Refused(problem("invalid_request", "The seat id in the path is not a UUID."))
+    raise Refused(problem(reason_of(Status.SEAT_NOT_FOUND)))
+
+
+def _message(remaining_s: int, *, already: bool) -> str:
+    minutes, seconds = divmod(remaining_s, 60)
+    left = f"{seconds} seconds" if not minutes else "1 minute" if minutes == 1 else f"{minutes} minutes"
+    return (
+        f"You already hold this seat, for {left} more."
+        if already
+        else f"Seat reserved for {left}. Proceed to checkout."
+    )

@@ -1,0 +1,118 @@
+"""A front end on real servers: an event in both, a persister at work, and clients with tokens."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+from aiohttp import ClientResponse
+from aiohttp.test_utils import TestClient, TestServer
+
+from holdfast.engine.layout import CompiledEvent, EventDocument, ZoneDocument
+from holdfast.engine.settings import Settings
+from holdfast.http.app import create_app
+from holdfast.http.tokens import Role, mint_token
+from support.engine import SHARDS, document
+from support.persisting import Rig, is_listening, rigged, running
+from support.polling import eventually
+
+SECRET = "a secret that is only good for tests"
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What a client was answered."""
+
+    status: int
+    headers: Any
+    body: Any
+
+    @property
+    def data(self) -> Any:
+        return self.body["data"]
+
+    @property
+    def error(self) -> str | None:
+        """The reason of a problem."""
+        return self.body.get("error") if isinstance(self.body, dict) else None
+
+
+class FrontEnd:
+    """The front end, the rig behind it, and a customer who calls it unless a test says otherwise."""
+
+    def __init__(self, client: TestClient[Any, Any], settings: Settings, rig: Rig) -> None:
+        self.client = client
+        self.settings = settings
+        self.rig = rig
+        self.user = uuid4()
+
+    @property
+    def event(self) -> CompiledEvent:
+        return self.rig.event
+
+    def token(self, *, user: UUID | None = None, org: UUID | None = None, role: Role = Role.CUSTOMER) -> str:
+        return mint_token(
+            self.settings,
+            user_id=user or self.user,
+            organization_id=org or self.event.organization_id,
+            role=role,
+            ttl_seconds=600,
+        )
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        headers: dict[str, str] | None = None,
+        token: str | None = None,
+        **who: Any,
+    ) -> Reply:
+        """One request. `who` are the claims of the token; an empty `token` sends none."""
+        sent = dict(headers or {})
+        bearer = self.token(**who) if token is None else token
+        if bearer:
+            sent["Authorization"] = f"Bearer {bearer}"
+        if body is not None and not isinstance(body, bytes):
+            body = msgspec.json.encode(body)
+        if body is not None:
+            sent.setdefault("Content-Type", "application/json")
+        async with self.client.request(method, path, data=body, headers=sent) as response:
+            return await _read(response)
+
+    async def reserve(self, seat: str, body: Any = None, **options: Any) -> Reply:
+        return await self.call("POST", f"/api/events/{self.event.event_id}/seats/{seat}/reserve", body, **options)
+
+
+async def _read(response: ClientResponse) -> Reply:
+    content = await response.read()
+    is_json = response.content_type in ("application/json", "application/problem+json")
+    return Reply(response.status, response.headers, msgspec.json.decode(content) if is_json else content)
+
+
+@asynccontextmanager
+async def serving(
+    redis_url: str, dsn: str, doc: EventDocument | None = None, *, persist: bool = True, **settings: Any
+) -> AsyncIterator[FrontEnd]:
+    """A front end that serves one event, whose holds are persisted unless a test does that itself."""
+    chosen = Settings(redis_url=redis_url, postgres_dsn=dsn, shards=SHARDS, token_secret=SECRET, **settings)
+    async with rigged(redis_url, dsn, doc) as rig, TestClient(TestServer(create_app(chosen))) as client:
+        await eventually(lambda: is_listening(dsn), "the front end hears what is committed")
+        if not persist:
+            yield FrontEnd(client, chosen, rig)
+            return
+        async with running(rig.persister().run()):
+            yield FrontEnd(client, chosen, rig)
+
+
+def with_uuids(doc: EventDocument | None = None) -> EventDocument:
+    """An event whose seats and zones have UUIDs for names, as most have."""
+    doc = doc or document()
+    zones = tuple(_renamed(zone) for zone in doc.zones)
+    return msgspec.structs.replace(doc, zones=zones)
+
+
+def _renamed(zone: ZoneDocument) -> ZoneDocument:
+    seats = tuple(msgspec.structs.replace(seat, seat_id=str(uuid4())) for seat in zone.seats)
+    return msgspec.structs.replace(zone, zone_id=str(uuid4()), seats=seats)
