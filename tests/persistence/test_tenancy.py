@@ -44,6 +44,19 @@ ROWS = {
         INSERT INTO rejections (shard, epoch, seq, organization_id, event_id, hold_id, operation, reason)
         VALUES (0, 1, (SELECT count(*) FROM rejections), $1, $2, gen_random_uuid(), 'hold', '')
     """,
+    "venues": "INSERT INTO venues (id, organization_id, name) SELECT $1, $1, 'Hall' WHERE $2::uuid IS NOT NULL",
+    "layouts": """
+        INSERT INTO layouts (id, version, organization_id, venue_id, name, total_capacity, document)
+        SELECT $1, 1, $1, $1, 'Main Hall', 1, '{}' WHERE $2::uuid IS NOT NULL
+    """,
+    "event_layouts": """
+        INSERT INTO event_layouts (event_id, organization_id, layout_id, layout_version, plan)
+        VALUES ($2, $1, $1, 1, '{}')
+    """,
+    "seating_policies": """
+        INSERT INTO seating_policies (organization_id, document) SELECT $1, '{}' WHERE $2::uuid IS NOT NULL
+    """,
+    "memberships": "INSERT INTO memberships (organization_id, user_id, tier) VALUES ($1, $2, 'gold')",
 }
 
 
