@@ -32,7 +32,7 @@ from holdfast.engine.wire import Wire
 from holdfast.persistence.catalogue import list_event_ids, load_event
 from holdfast.persistence.event_changes import follow_event_changes
 from holdfast.persistence.marks import follow_marks
-from holdfast.persistence.pool import POSTGRES_ERRORS, open_pool
+from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, open_pool
 from holdfast.persistence.refusals import RefusalAudit
 
 # A store that takes longer than this to say that it is there counts as absent.
@@ -71,6 +71,16 @@ async def postgres_pool(app: web.Application) -> AsyncIterator[None]:
         yield
 
 
+@contextlib.asynccontextmanager
+async def database(app: web.Application) -> AsyncIterator[Connection]:
+    """A connection for the block. Raises Unavailable when Postgres is away."""
+    try:
+        async with app[postgres_key].acquire() as connection:
+            yield connection
+    except POSTGRES_ERRORS as error:
+        raise Unavailable(f"Postgres cannot answer: {error!r}") from error
+
+
 async def hold_service(app: web.Application) -> AsyncIterator[None]:
     """The engine: decides in Redis, answers when Postgres has it."""
     settings, acks = app[settings_key], Acks()
@@ -87,18 +97,12 @@ async def catalogue(app: web.Application) -> AsyncIterator[None]:
     """The compiled events, kept up with Postgres."""
 
     async def load(organization_id: UUID, event_id: UUID) -> CompiledEvent | None:
-        try:
-            async with app[postgres_key].acquire() as connection:
-                return await load_event(connection, organization_id, event_id)
-        except POSTGRES_ERRORS as error:
-            raise Unavailable(f"the event cannot be read: {error!r}") from error
+        async with database(app) as connection:
+            return await load_event(connection, organization_id, event_id)
 
     async def list_ids(organization_id: UUID) -> tuple[UUID, ...]:
-        try:
-            async with app[postgres_key].acquire() as connection:
-                return await list_event_ids(connection, organization_id)
-        except POSTGRES_ERRORS as error:
-            raise Unavailable(f"the events cannot be listed: {error!r}") from error
+        async with database(app) as connection:
+            return await list_event_ids(connection, organization_id)
 
     events = app[catalogue_key] = Catalogue(load, list_ids)
     async with _beside(follow_event_changes(app[settings_key].postgres_dsn, events.forget, events.forget_all)):
