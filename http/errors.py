@@ -86,6 +86,7 @@ _OWN = {
         HTTPStatus.SERVICE_UNAVAILABLE,
         "Whether this was done is not known yet. Repeat the request with the same Idempotency-Key to find out.",
     ),
+    "catalogue_conflict": Reason(HTTPStatus.CONFLICT, "This does not go together with what is in the catalogue."),
     "not_ready": Reason(HTTPStatus.SERVICE_UNAVAILABLE, "The front end cannot do its work right now."),
 }
 
