@@ -3,14 +3,14 @@
 from aiohttp import web
 
 from holdfast.engine.settings import Settings
-from holdfast.http import catalogue, health, reserve, stores
+from holdfast.http import catalogue, health, holds, reserve, stores
 from holdfast.http.auth import Authenticator
 from holdfast.http.clients import ClientAddresses
 from holdfast.http.endpoints import add_endpoints, addresses_key, authenticator_key
 from holdfast.http.openapi import openapi_document, openapi_endpoint
 
 # The endpoint of the hot path comes first, because paths are tried in this order.
-ENDPOINTS = [*reserve.endpoints, *catalogue.endpoints, *health.endpoints]
+ENDPOINTS = [*reserve.endpoints, *holds.endpoints, *catalogue.endpoints, *health.endpoints]
 
 
 def create_app(settings: Settings) -> web.Application:

@@ -4,14 +4,17 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Annotated
 
 import msgspec
 from aiohttp import web
+from msgspec import Meta
 
 from holdfast.engine.acks import Ack
-from holdfast.engine.backend import Holder, HoldReply
+from holdfast.engine.backend import Holder, HoldReply, Position
 from holdfast.engine.hold_ids import derived_hold_id, new_hold_id
 from holdfast.engine.layout import CompiledEvent
 from holdfast.engine.policy import AckRule, Policy
@@ -45,6 +48,19 @@ HOLD_ERRORS = (
     ),
     "unknown_outcome",
 )
+
+# Scripts and Postgres keep it, and neither takes control characters.
+CartToken = Annotated[
+    str, Meta(max_length=60, pattern=r"^[^\x00-\x1f\x7f]*$", description="names the cart that the hold belongs to")
+]
+
+
+class Source(StrEnum):
+    """What a reservation was made with."""
+
+    WEB = "web"
+    SCANNER = "scanner"
+
 
 # The limit that each refusal is about, as RateLimit headers name it.
 _LIMITS = {
@@ -103,9 +119,9 @@ def choose_ack(call: Call, event: CompiledEvent) -> Ack:
     return ack
 
 
-def durability(reply: HoldReply, ack: Ack) -> Ack:
-    """How durable the answer is: what needs no commit is in Postgres whatever was asked for."""
-    return ack if reply.position.seq else Ack.POSTGRES
+def durability(position: Position, ack: Ack) -> Ack:
+    """How durable an answer is: what needs no commit is in Postgres whatever was asked for."""
+    return ack if position.seq else Ack.POSTGRES
 
 
 async def despite_changes(
@@ -122,6 +138,20 @@ async def despite_changes(
             raise Refused(problem(reason_of(Status.EVENT_NOT_FOUND)))
         event, reply = changed, await attempt(changed)
     return event, reply
+
+
+def refuse_reply(call: Call, event: CompiledEvent, reply: HoldReply, *, seat_ids: tuple[str, ...]) -> web.Response:
+    """Tell the client what the engine said."""
+    return refuse_hold(
+        call,
+        event,
+        reply.status,
+        seat_ids=seat_ids,
+        until_ms=reply.until_ms,
+        now_ms=reply.now_ms,
+        seats=reply.seats,
+        quantities=reply.quantities,
+    )
 
 
 def refuse_hold(
@@ -174,6 +204,17 @@ def is_on_sale(event: CompiledEvent) -> bool:
     """Whether the event sells as far as this process knows; the script has the last word."""
     now_ms = time.time() * 1000
     return event.document.state.selling == 1 and event.opens_ms <= now_ms and not 0 < event.closes_ms < now_ms
+
+
+def time_left(until_ms: int, now_ms: int) -> tuple[datetime, int]:
+    """When a hold ends, and in how many whole seconds."""
+    return datetime.fromtimestamp(until_ms / 1000, UTC), max(0, until_ms - now_ms) // 1000
+
+
+def say_time(seconds: int) -> str:
+    """A time for a sentence."""
+    minutes = seconds // 60
+    return f"{seconds} seconds" if not minutes else "1 minute" if minutes == 1 else f"{minutes} minutes"
 
 
 @lru_cache(maxsize=1000)

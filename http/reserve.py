@@ -1,14 +1,11 @@
 """`POST /api/events/{event}/seats/{seat}/reserve`: hold one seat."""
 
 import time
-from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Annotated
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
 from aiohttp import web
-from msgspec import Meta
 
 from holdfast.engine.backend import HoldReply
 from holdfast.engine.layout import CompiledEvent
@@ -18,6 +15,8 @@ from holdfast.http.endpoints import BUYERS, Call, Endpoints, parse_uuid
 from holdfast.http.errors import Refused, problem, reason_of
 from holdfast.http.holding import (
     HOLD_ERRORS,
+    CartToken,
+    Source,
     choose_ack,
     despite_changes,
     durability,
@@ -25,23 +24,14 @@ from holdfast.http.holding import (
     is_on_sale,
     make_holder,
     refuse_hold,
+    refuse_reply,
+    say_time,
     state_limits,
+    time_left,
 )
 from holdfast.http.stores import holds_key, hot_cache_key
 
 endpoints = Endpoints()
-
-# Scripts and Postgres keep it, and neither takes control characters.
-CartToken = Annotated[
-    str, Meta(max_length=100, pattern=r"^[^\x00-\x1f\x7f]*$", description="names the cart that the hold belongs to")
-]
-
-
-class Source(StrEnum):
-    """What a reservation was made with."""
-
-    WEB = "web"
-    SCANNER = "scanner"
 
 
 class ReserveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,18 +94,11 @@ async def reserve(call: Call, body: ReserveRequest) -> web.StreamResponse:
 
     event, reply = await despite_changes(call, event, attempt)
     if not reply.status.succeeded or reply.hold_id is None:
-        return refuse_hold(
-            call,
-            event,
-            reply.status,
-            seat_ids=(seat_id,),
-            until_ms=reply.until_ms,
-            now_ms=reply.now_ms,
-            seats=reply.seats,
-            quantities=reply.quantities,
-        )
-    document, remaining_s = event.seat_at[seat.value], (reply.until_ms - reply.now_ms) // 1000
+        return refuse_reply(call, event, reply, seat_ids=(seat_id,))
+    document = event.seat_at[seat.value]
+    held_until, left_s = time_left(reply.until_ms, reply.now_ms)
     already = reply.status is Status.ALREADY_HELD
+    left = say_time(left_s)
     return call.answer(
         200 if already else 201,
         Reserved(
@@ -126,11 +109,13 @@ async def reserve(call: Call, body: ReserveRequest) -> web.StreamResponse:
             row=document.row,
             seat_number=str(document.number),
             status="held",
-            held_until=datetime.fromtimestamp(reply.until_ms / 1000, UTC),
+            held_until=held_until,
             held_until_unix=reply.until_ms // 1000,
-            expires_in_seconds=remaining_s,
-            message=_message(remaining_s, already=already),
-            durability=durability(reply, ack),
+            expires_in_seconds=left_s,
+            message=f"You already hold this seat, for {left} more."
+            if already
+            else f"Seat reserved for {left}. Proceed to checkout.",
+            durability=durability(reply.position, ack),
         ),
     )
 
@@ -147,13 +132,3 @@ def _find_seat(event: CompiledEvent, seat_id: str) -> tuple[str, Pair]:
     elif parse_uuid(next(iter(event.seats), "")) is not None:
         raise Refused(problem("invalid_request", "The seat id in the path is not a UUID."))
     raise Refused(problem(reason_of(Status.SEAT_NOT_FOUND)))
-
-
-def _message(remaining_s: int, *, already: bool) -> str:
-    minutes, seconds = divmod(remaining_s, 60)
-    left = f"{seconds} seconds" if not minutes else "1 minute" if minutes == 1 else f"{minutes} minutes"
-    return (
-        f"You already hold this seat, for {left} more."
-        if already
-        else f"Seat reserved for {left}. Proceed to checkout."
-    )

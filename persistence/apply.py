@@ -78,6 +78,7 @@ async def _apply_holds(connection: asyncpg.Connection, holds: Sequence[Hold]) ->
                 caller.address,
                 caller.user_agent,
                 caller.request_id,
+                caller.source,
             )
             for line, (zone, ordinal, quantity) in enumerate(units)
         ]

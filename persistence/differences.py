@@ -215,6 +215,7 @@ def _row(remedy: Remedy | None) -> tuple[Any, ...]:
                 record.fingerprint,
                 record.address,
                 *_state(hold),
+                hold.made.caller.source,
             )
         case Correction(hold, number):
             return (hold.hold_id, number, *_state(hold))

@@ -20,13 +20,14 @@
 -- $17 ip_addresses text[]: its client's address
 -- $18 user_agents text[]: its client's name
 -- $19 request_ids text[]: its request
+-- $20 sources text[]: what it was made with
 WITH given AS (
     SELECT *
     FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::uuid[], $5::uuid[], $6::int[], $7::int[], $8::int[],
             $9::timestamptz[], $10::timestamptz[], $11::int[], $12::text[], $13::text[], $14::text[], $15::bigint[],
-            $16::bigint[], $17::text[], $18::text[], $19::text[])
+            $16::bigint[], $17::text[], $18::text[], $19::text[], $20::text[])
         AS t (hold_id, line, organization_id, event_id, user_id, zone, ordinal, quantity, held_until, created_at, ttl_ms,
-            cart_token, fingerprint, address, epoch, seq, ip_address, user_agent, request_id)
+            cart_token, fingerprint, address, epoch, seq, ip_address, user_agent, request_id, source)
 ), known AS MATERIALIZED (
     SELECT g.hold_id, (h.event_id, h.created_at) <> (g.event_id, g.created_at) AS reused
     FROM given g
@@ -60,9 +61,9 @@ WITH given AS (
     WHERE w.wanted > w.room
 ), inserted AS (
     INSERT INTO seat_holds (hold_id, line, organization_id, event_id, user_id, zone, ordinal, quantity, held_until, created_at,
-        updated_at, ttl_ms, cart_token, fingerprint, address, epoch, seq)
+        updated_at, ttl_ms, cart_token, fingerprint, address, epoch, seq, source)
     SELECT hold_id, line, organization_id, event_id, user_id, zone, ordinal, quantity, held_until, created_at,
-        created_at, ttl_ms, cart_token, fingerprint, address, epoch, seq
+        created_at, ttl_ms, cart_token, fingerprint, address, epoch, seq, source
     FROM fresh
     WHERE hold_id NOT IN (SELECT hold_id FROM refused)
     RETURNING hold_id, event_id, zone, ordinal, quantity, held_until, created_at
@@ -92,7 +93,7 @@ WITH given AS (
     ) lists
 ), summary AS (
     SELECT f.hold_id, f.organization_id, f.event_id, f.user_id, f.held_until, f.created_at, f.cart_token, f.ip_address,
-        f.user_agent, f.request_id, f.seq,
+        f.user_agent, f.request_id, f.seq, f.source,
         coalesce((SELECT by_hold FROM seat_lists) -> f.hold_id::text, '[]') AS seat_ids,
         coalesce((SELECT by_hold FROM quantity_lists) -> f.hold_id::text, '[]') AS quantities
     FROM fresh f
@@ -102,7 +103,7 @@ WITH given AS (
         request_id, created_at)
     SELECT organization_id, event_id, user_id, 'seat_reserved', 'SeatHold', hold_id::text,
         jsonb_build_object('seat_ids', seat_ids, 'quantities', quantities, 'status', 'active', 'held_until', held_until,
-            'cart_token', cart_token),
+            'cart_token', cart_token, 'source', source),
         ip_address, user_agent, request_id, created_at
     FROM summary
     ORDER BY seq

@@ -198,7 +198,7 @@ async def test_the_end_of_a_checkout(rig: Rig, reason: str, status: str) -> None
 
 async def test_the_audit_says_who_released_what_belongs_to_another_and_why(rig: Rig) -> None:
     hold_id, admin = await held(rig.on, "A-1"), uuid4()
-    who = Actor(CALLER.address, CALLER.user_agent, CALLER.request_id, str(admin), "the customer called")
+    who = Actor(CALLER.address, CALLER.user_agent, CALLER.request_id, user_id=str(admin), notes="the customer called")
     await rig.on.backend.release_holds(rig.event, [hold_id], user_id=None, reason="admin_override", meta=who.meta())
     await applied(rig)
 

@@ -97,7 +97,7 @@ async def test_a_release(on: Stage, reason: str) -> None:
 
 
 async def test_the_end_of_a_checkout_by_somebody_else(on: Stage) -> None:
-    user, who = uuid4(), Actor("192.0.2.1", "desk/1", "request-9", str(uuid4()), "the card was refused")
+    user, who = uuid4(), Actor("192.0.2.1", "desk/1", "request-9", "web", str(uuid4()), "the card was refused")
     hold_id = await held(on, "A-1", user=user)
     await on.backend.extend_holds(
         on.event, [hold_id], user_id=user, key="k", extension_ms=1000, total_ms=1_200_000, checkout="check"

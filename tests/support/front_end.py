@@ -13,7 +13,7 @@ from holdfast.engine.layout import CompiledEvent, EventDocument, ZoneDocument
 from holdfast.engine.settings import Settings
 from holdfast.http.app import create_app
 from holdfast.http.tokens import Role, mint_token
-from support.engine import SHARDS, document
+from support.engine import SHARDS, UNLIMITED, document
 from support.persisting import Rig, is_listening, rigged, running
 from support.polling import eventually
 
@@ -116,3 +116,8 @@ def with_uuids(doc: EventDocument | None = None) -> EventDocument:
 def _renamed(zone: ZoneDocument) -> ZoneDocument:
     seats = tuple(msgspec.structs.replace(seat, seat_id=str(uuid4())) for seat in zone.seats)
     return msgspec.structs.replace(zone, zone_id=str(uuid4()), seats=seats)
+
+
+def with_limits(**limits: Any) -> EventDocument:
+    """The usual event with a policy that limits."""
+    return document(policy=msgspec.structs.replace(UNLIMITED, **limits))

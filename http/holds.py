@@ -1,0 +1,308 @@
+"""Holds of several seats and places, and what their owners do with them."""
+
+from hashlib import blake2b
+from typing import Annotated
+from uuid import UUID, uuid4
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from holdfast.engine.backend import HoldReply, HoldsReply, StoredHold
+from holdfast.engine.layout import CompiledEvent
+from holdfast.engine.records import Pair
+from holdfast.engine.status import Status
+from holdfast.http.endpoints import BUYERS, Call, Endpoints
+from holdfast.http.errors import Refused, problem, reason_of, reasons_of
+from holdfast.http.hold_views import HeldQuantity, HeldSeat, HoldView, held_quantities, held_seats, hold_view
+from holdfast.http.holding import (
+    HOLD_ERRORS,
+    CartToken,
+    Source,
+    choose_ack,
+    despite_changes,
+    durability,
+    find_event,
+    make_holder,
+    refuse_reply,
+    say_time,
+    state_limits,
+    time_left,
+)
+from holdfast.http.stores import catalogue_key, holds_key
+
+endpoints = Endpoints()
+
+_UNITS_MAX = 100
+
+Id = Annotated[str, Meta(min_length=1, max_length=200)]
+Units = Annotated[int, Meta(ge=1, le=_UNITS_MAX)]
+
+
+class Quantity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Places in a general-admission zone."""
+
+    zone_id: Id
+    quantity: Units
+
+
+class BestAvailable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Seats next to each other, the best that are free."""
+
+    zone_id: Id
+    count: Units
+
+
+class HoldRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What to hold, all or nothing: seats and quantities, or the best available."""
+
+    seats: Annotated[tuple[Id, ...], Meta(max_length=_UNITS_MAX)] = ()
+    quantities: Annotated[tuple[Quantity, ...], Meta(max_length=_UNITS_MAX)] = ()
+    best_available: BestAvailable | None = None
+    source: Source = Source.WEB
+    cart_token: CartToken = ""
+
+
+class HoldList(msgspec.Struct, frozen=True):
+    """The live holds of the caller."""
+
+    event_id: UUID
+    holds: tuple[HoldView, ...]
+
+
+class Released(msgspec.Struct, frozen=True):
+    """What a release gave back. `status` is `expired` when the hold's time was over before."""
+
+    status: str
+    hold_id: UUID
+    released_seats: tuple[HeldSeat, ...]
+    released_quantities: tuple[HeldQuantity, ...]
+    released_count: int
+    message: str
+    durability: str
+
+
+@endpoints.post(
+    "/api/events/{event}/holds",
+    summary="Hold several seats, places, or the best available",
+    description="All or nothing. Name seats and quantities, or ask for the best available seats of a zone. What you "
+    "hold already is not held again: the new hold covers the rest.",
+    roles=BUYERS,
+    body=HoldRequest,
+    replies={201: HoldView, 200: HoldView},
+    errors=(*HOLD_ERRORS, reason_of(Status.NO_AVAILABLE_SEATS)),
+    example={"best_available": {"zone_id": "ad0aa0ea-9d19-5b4c-9f0e-1b6a4a4e3b0a", "count": 2}},
+    idempotency_key=True,
+    prefer=True,
+)
+async def hold(call: Call, body: HoldRequest) -> web.StreamResponse:
+    event = await find_event(call)
+    wish = _find_wish(event, body)
+    state_limits(call, event)
+    holder, ack = make_holder(call, event, body, cart=body.cart_token, source=body.source), choose_ack(call, event)
+
+    async def attempt(event: CompiledEvent) -> HoldReply:
+        holds = call.app[holds_key]
+        if body.best_available is not None and not wish.quantities:
+            count = body.best_available.count
+            return await holds.allocate_seats(event, holder, zone=wish.zone, count=count, ack=ack)
+        return await holds.hold_seats(event, holder, seats=wish.seats, quantities=wish.quantities, ack=ack)
+
+    event, reply = await despite_changes(call, event, attempt)
+    if not reply.status.succeeded or reply.hold_id is None:
+        return refuse_reply(call, event, reply, seat_ids=body.seats)
+    held_until, left_s = time_left(reply.until_ms, reply.now_ms)
+    already = reply.status is Status.ALREADY_HELD
+    return call.answer(
+        200 if already else 201,
+        HoldView(
+            hold_id=reply.hold_id,
+            event_id=event.event_id,
+            status="held",
+            seats=held_seats(event, reply.seats),
+            quantities=held_quantities(event, reply.quantities),
+            held_until=held_until,
+            held_until_unix=reply.until_ms // 1000,
+            expires_in_seconds=left_s,
+            cart_token=body.cart_token or None,
+            message=f"You already hold this, for {say_time(left_s)} more."
+            if already
+            else f"Reserved for {say_time(left_s)}. Proceed to checkout.",
+            durability=durability(reply.position, ack),
+        ),
+    )
+
+
+@endpoints.get(
+    "/api/events/{event}/holds",
+    summary="Your live holds of an event",
+    roles=BUYERS,
+    replies={200: HoldList},
+    errors=reasons_of(Status.EVENT_NOT_FOUND, Status.FENCED),
+)
+async def list_holds(call: Call) -> web.StreamResponse:
+    event, principal = await find_event(call), call.principal
+    reading = await call.app[holds_key].read_holds(event.organization_id, event.event_id, user_id=principal.user_id)
+    if not reading.status.succeeded:
+        return call.refuse(problem(reason_of(reading.status)))
+    live = (stored for stored in reading.holds if stored.ends_ms > reading.now_ms)
+    return call.answer(
+        200, HoldList(event.event_id, tuple(hold_view(event, stored, reading.now_ms) for stored in live))
+    )
+
+
+@endpoints.get(
+    "/api/holds/{hold}",
+    summary="One of your holds",
+    description="Also one that has ended, for some time: `status` is `held`, `converted`, `cancelled` or `expired`.",
+    roles=BUYERS,
+    replies={200: HoldView},
+    errors=reasons_of(Status.HOLD_NOT_FOUND, Status.FENCED),
+)
+async def show_hold(call: Call) -> web.StreamResponse:
+    event, stored, now_ms = await find_hold(call)
+    return call.answer(200, hold_view(event, stored, now_ms))
+
+
+@endpoints.post(
+    "/api/holds/{hold}/extend",
+    summary="Keep a hold for longer",
+    description="Adds the event's extension to the end of the hold, up to the longest time that the event allows.",
+    roles=BUYERS,
+    replies={200: HoldView},
+    errors=(
+        *reasons_of(
+            Status.HOLD_NOT_FOUND,
+            Status.HOLD_SOLD,
+            Status.HOLD_RELEASED,
+            Status.HOLD_EXPIRED,
+            Status.HOLD_IN_CHECKOUT,
+            Status.EXTENSION_LIMIT,
+            Status.FENCED,
+        ),
+        "unknown_outcome",
+    ),
+    idempotency_key=True,
+    prefer=True,
+)
+async def extend(call: Call) -> web.StreamResponse:
+    event, stored, _ = await find_hold(call)
+    policy, ack = event.document.policy, choose_ack(call, event)
+    reply = await call.app[holds_key].extend_holds(
+        event,
+        [stored.hold_id],
+        user_id=call.principal.user_id,
+        key=_extension_key(call),
+        extension_ms=policy.checkout_extension_minutes * 60_000,
+        total_ms=policy.max_hold_total_minutes * 60_000,
+        meta=call.caller().meta(),
+        ack=ack,
+    )
+    if not reply.status.succeeded:
+        return _refuse(call, reply)
+    extended = StoredHold(stored.hold_id, reply.ends_ms[0], stored.record)
+    view = hold_view(event, extended, reply.now_ms)
+    return call.answer(200, msgspec.structs.replace(view, durability=durability(reply.position, ack)))
+
+
+@endpoints.delete(
+    "/api/holds/{hold}",
+    summary="Give a hold back",
+    description="Releasing again changes nothing. What was sold, or is in a checkout, is not released.",
+    roles=BUYERS,
+    replies={200: Released},
+    errors=(
+        *reasons_of(Status.HOLD_NOT_FOUND, Status.HOLD_SOLD, Status.HOLD_IN_CHECKOUT, Status.FENCED),
+        "unknown_outcome",
+    ),
+    prefer=True,
+)
+async def release(call: Call) -> web.StreamResponse:
+    event, stored, _ = await find_hold(call)
+    ack = choose_ack(call, event)
+    reply = await call.app[holds_key].release_holds(
+        event,
+        [stored.hold_id],
+        user_id=call.principal.user_id,
+        reason="user_cancelled",
+        meta=call.caller().meta(),
+        ack=ack,
+    )
+    ended = reply.status in (Status.HOLD_RELEASED, Status.HOLD_EXPIRED)
+    if not reply.status.succeeded and not ended:
+        return _refuse(call, reply)
+    # What a release meets past its time is expired by it, and then is no doing of the user.
+    freed_seats, freed_quantities = (reply.seats, reply.quantities) if reply.status.succeeded else ((), ())
+    return call.answer(
+        200,
+        Released(
+            status="expired" if reply.status is Status.HOLD_EXPIRED else "cancelled",
+            hold_id=stored.hold_id,
+            released_seats=held_seats(event, freed_seats),
+            released_quantities=held_quantities(event, freed_quantities),
+            released_count=len(freed_seats) + sum(quantity for _, quantity in freed_quantities),
+            message="The hold had ended already." if ended else "Your seats are available to others again.",
+            durability=durability(reply.position, ack),
+        ),
+    )
+
+
+async def find_hold(call: Call) -> tuple[CompiledEvent, StoredHold, int]:
+    """The caller's hold in the path, its event, and the engine's clock. Raises Refused if there is none."""
+    principal, hold_id = call.principal, call.ids["hold"]
+    catalogue = call.app[catalogue_key]
+    for event_id in await catalogue.events_of(principal.organization_id, hold_id):
+        event = await catalogue.get(principal.organization_id, event_id)
+        if event is None:
+            continue
+        reading = await call.app[holds_key].read_holds(
+            principal.organization_id, event_id, user_id=principal.user_id, hold_ids=[hold_id]
+        )
+        if not reading.status.succeeded:
+            raise Refused(problem(reason_of(reading.status)))
+        for stored in reading.holds:
+            return event, stored, reading.now_ms
+    raise Refused(problem(reason_of(Status.HOLD_NOT_FOUND)))
+
+
+class _Wish(msgspec.Struct, frozen=True):
+    """What a request asks for, as the engine names it."""
+
+    seats: tuple[Pair, ...] = ()
+    quantities: tuple[Pair, ...] = ()
+    zone: int = 0
+
+
+def _find_wish(event: CompiledEvent, body: HoldRequest) -> _Wish:
+    if (body.best_available is None) == (not body.seats and not body.quantities):
+        raise Refused(problem("invalid_request", "Ask for seats and quantities, or for the best available."))
+    if body.best_available is not None:
+        zone = _find_zone(event, body.best_available.zone_id)
+        if event.zones[zone].document.zone_type.seated:
+            return _Wish(zone=zone)
+        # One place of a general-admission zone is as good as another.
+        return _Wish(quantities=(Pair(zone, body.best_available.count),))
+    if unknown := tuple(seat for seat in body.seats if seat not in event.seats):
+        raise Refused(problem(reason_of(Status.SEAT_NOT_FOUND), seats=unknown))
+    if len(set(body.seats)) < len(body.seats):
+        raise Refused(problem("invalid_request", "A seat is named twice."))
+    quantities = tuple(Pair(_find_zone(event, wish.zone_id), wish.quantity) for wish in body.quantities)
+    return _Wish(tuple(event.seats[seat] for seat in body.seats), quantities)
+
+
+def _find_zone(event: CompiledEvent, zone_id: str) -> int:
+    zone = event.zone_index.get(zone_id)
+    if zone is None:
+        raise Refused(problem(reason_of(Status.SEAT_NOT_FOUND), zones=(zone_id,)))
+    return zone
+
+
+def _extension_key(call: Call) -> str:
+    """What the script knows this request by: the client's key, which may be longer, or one that nobody else has."""
+    if not call.idempotency_key:
+        return uuid4().hex
+    return blake2b(call.idempotency_key.encode(), digest_size=16).hexdigest()
+
+
+def _refuse(call: Call, reply: HoldsReply) -> web.Response:
+    return call.refuse(problem(reason_of(reply.status)))
