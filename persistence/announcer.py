@@ -25,6 +25,9 @@ EVENTS = {"SeatReserved": "seat_held", "SeatReleased": "seat_released", "SeatSol
 
 _REDIS_TIMEOUT_S = 1.0
 
+# Between so many messages the loop belongs to others: in a keeper, to the persister, for which callers wait.
+_SENT_AT_ONCE = 50
+
 _log = logging.getLogger(__name__)
 
 
@@ -140,15 +143,9 @@ class Announcer:
 
     async def _send(self, rows: list[tuple[Mapping[str, Any], Occupancy]]) -> None:
         try:
-            async with asyncio.timeout(_REDIS_TIMEOUT_S), self._redis.pipeline(transaction=False) as pipeline:
-                for row, occupancy in rows:
-                    try:
-                        message = _encode(announcement_of(row, occupancy))
-                    except msgspec.DecodeError as error:
-                        _log.error("row %d of the outbox cannot be announced: %s", row["id"], error)
-                        continue
-                    pipeline.publish(channel_of(row["organization_id"], row["event_id"]), message)
-                await pipeline.execute()
+            async with asyncio.timeout(_REDIS_TIMEOUT_S):
+                for first in range(0, len(rows), _SENT_AT_ONCE):
+                    await self._publish(rows[first : first + _SENT_AT_ONCE])
         except (RedisError, OSError, TimeoutError) as error:
             if self._redis_answers:
                 _log.warning("Redis takes no announcements, live views stand still until it does: %s", error)
@@ -157,3 +154,14 @@ class Announcer:
             if not self._redis_answers:
                 _log.info("Redis takes announcements again")
             self._redis_answers = True
+
+    async def _publish(self, rows: list[tuple[Mapping[str, Any], Occupancy]]) -> None:
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for row, occupancy in rows:
+                try:
+                    message = _encode(announcement_of(row, occupancy))
+                except msgspec.DecodeError as error:
+                    _log.error("row %d of the outbox cannot be announced: %s", row["id"], error)
+                    continue
+                pipeline.publish(channel_of(row["organization_id"], row["event_id"]), message)
+            await pipeline.execute()

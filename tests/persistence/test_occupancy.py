@@ -14,16 +14,7 @@ from support.engine import document
 from support.outbox import connected
 from support.polling import eventually
 
-HOLD = """
-INSERT INTO seat_holds (hold_id, line, organization_id, event_id, user_id, zone, ordinal, quantity, status, held_until,
-    ttl_ms, created_at, updated_at, epoch, seq)
-VALUES (gen_random_uuid(), 0, $1, $2, gen_random_uuid(), $3, $4, $5, $6, now(), 1, now(), now(), 1, 1)
-"""
-TICKET = """
-INSERT INTO tickets (id, organization_id, event_id, zone, ordinal, hold_id, sale_id, user_id, created_at)
-VALUES (gen_random_uuid(), $1, $2, $3, $4, gen_random_uuid(), 'sale', gen_random_uuid(), now())
-"""
-STATUS = "UPDATE seats SET status = $1 WHERE event_id = $2 AND ordinal = ANY ($3::int[])"
+COUNT = "UPDATE zones SET held = held + $3, sold = sold + $4, blocked = blocked + $5 WHERE event_id = $1 AND zone = $2"
 
 
 class Clock:
@@ -46,28 +37,18 @@ async def saved(connection: Any, **options: Any) -> CompiledEvent:
     return event
 
 
-async def take_seats(connection: Any, event: CompiledEvent, status: str, *seat_ids: str) -> None:
-    ordinals = [event.seats[seat_id].value for seat_id in seat_ids]
-    await connection.execute(STATUS, status, event.event_id, ordinals)
+async def take(
+    connection: Any, event: CompiledEvent, zone: int = 0, *, held: int = 0, sold: int = 0, blocked: int = 0
+) -> None:
+    await connection.execute(COUNT, event.event_id, zone, held, sold, blocked)
 
 
-async def test_seats_count_by_their_status_and_places_by_holds_and_tickets(connection: Any) -> None:
-    # Given seats in every status, and general admission in every way a hold can end
+async def test_every_zone_is_told_with_its_counters_and_the_event_with_their_sum(connection: Any) -> None:
     event = await saved(connection)
-    scope = (event.organization_id, event.event_id)
-    await take_seats(connection, event, "held", "A-1", "A-2", "A-3")
-    await take_seats(connection, event, "sold", "B-1", "B-2")
-    await take_seats(connection, event, "blocked", "C-1")
-    await connection.execute("UPDATE zones SET blocked = 5 WHERE event_id = $1 AND zone = 1", event.event_id)
-    for status, quantity in [("active", 4), ("active", 3), ("expired", 10), ("cancelled", 10), ("converted", 2)]:
-        await connection.execute(HOLD, *scope, 1, None, quantity, status)
-    # A hold and a ticket of a seat are told by the seat itself.
-    await connection.execute(HOLD, *scope, 0, event.seats["A-1"].value, 1, "active")
-    await connection.execute(TICKET, *scope, 0, event.seats["B-1"].value)
-    for _ in range(2):
-        await connection.execute(TICKET, *scope, 1, None)
+    await take(connection, event, 0, held=3, sold=2, blocked=1)
+    await take(connection, event, 1, held=7, sold=2, blocked=5)
 
-    counted = await occupancy(connection, *scope)
+    counted = await occupancy(connection, event.organization_id, event.event_id)
 
     assert [(zone.zone_id, zone.name) for zone in counted.zones] == [("orchestra", "Orchestra"), ("floor", "Floor")]
     assert counted.zones[0].figures == Figures.of(capacity=30, held=3, sold=2, blocked=1, free=24)
@@ -93,19 +74,19 @@ async def test_percentages_have_one_decimal() -> None:
 
 async def test_a_zone_with_more_seats_than_it_may_fill_is_full_at_its_capacity(connection: Any) -> None:
     event = await saved(connection, capacity=4)
-    await take_seats(connection, event, "held", "A-1", "A-2", "A-3")
+    await take(connection, event, held=3)
     figures = (await occupancy(connection, event.organization_id, event.event_id)).zones[0].figures
     assert (figures.capacity, figures.free) == (4, 1)
 
     # When more is blocked than lies beyond the capacity, the seats themselves are the limit.
-    await take_seats(connection, event, "blocked", *[seat for seat in event.seats if seat not in ("A-1", "A-2", "A-3")])
+    await take(connection, event, blocked=len(event.seats) - 3)
     figures = (await occupancy(connection, event.organization_id, event.event_id)).zones[0].figures
     assert figures.free == 0
 
 
 async def test_events_are_counted_apart_and_only_for_their_own_organisation(connection: Any) -> None:
     first, second = await saved(connection), await saved(connection, rows=1)
-    await take_seats(connection, first, "held", "A-1")
+    await take(connection, first, held=1)
     own = [(event.organization_id, event.event_id) for event in (first, second)]
     foreign = (second.organization_id, first.event_id)
 
@@ -124,7 +105,7 @@ async def test_the_cache_counts_again_after_ten_seconds(connection: Any) -> None
     event = await saved(connection)
     scope = (event.organization_id, event.event_id)
     before = await cache.get(connection, *scope)
-    await take_seats(connection, event, "held", "A-1")
+    await take(connection, event, held=1)
 
     clock.now = 9.9
     assert await cache.get(connection, *scope) is before
@@ -138,7 +119,7 @@ async def test_the_cache_counts_again_after_a_change(connection: Any) -> None:
     scope = (event.organization_id, event.event_id)
     await cache.get(connection, *scope)
     untouched = await cache.get(connection, other.organization_id, other.event_id)
-    await take_seats(connection, event, "sold", "A-1")
+    await take(connection, event, sold=1)
 
     cache.forget(*scope)
     cache.forget(uuid4(), uuid4())
@@ -159,7 +140,7 @@ async def test_a_count_that_began_before_a_change_is_not_kept(connection: Any) -
             rows = await connection.fetch(*arguments)
             if not first:
                 first.append(rows)
-                await take_seats(connection, event, "held", "A-1")
+                await take(connection, event, held=1)
                 cache.forget(*scope)
             return rows
 

@@ -413,11 +413,7 @@ class TestSeveralPublishers:
 class TestPubSub:
     async def test_a_change_is_announced_with_the_figures_after_it(self, connection: Any, quiet: Settings) -> None:
         event = await saved(connection)
-        await connection.execute(
-            "UPDATE seats SET status = 'held' WHERE event_id = $1 AND seat_id = ANY ($2)",
-            event.event_id,
-            ["A-1", "A-2"],
-        )
+        await connection.execute("UPDATE zones SET held = 2 WHERE event_id = $1 AND zone = 0", event.event_id)
         hold_id = str(uuid4())
         async with subscribed(quiet.redis_url, (event.organization_id, event.event_id)) as subscription:
             row = await add_row(
@@ -539,7 +535,7 @@ class TestPubSub:
         cache = OccupancyCache()
         scope = (event.organization_id, event.event_id)
         assert (await cache.get(connection, *scope)).total.held == 0
-        await connection.execute("UPDATE seats SET status = 'held' WHERE event_id = $1 AND ordinal = 0", event.event_id)
+        await connection.execute("UPDATE zones SET held = 1 WHERE event_id = $1 AND zone = 0", event.event_id)
         await add_row(connection, *scope)
 
         async with publishing(quiet, cache=cache):
