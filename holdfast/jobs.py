@@ -32,7 +32,7 @@ async def persist(settings: Settings) -> None:
     async with (
         Redis.from_url(settings.redis_url) as redis,
         Wire(settings.redis_url) as wire,
-        open_pool(settings.postgres_dsn, name="persister", statement_timeout_ms=None) as pool,
+        open_pool(settings.postgres_dsn, name="persister", statement_timeout_ms=None, resets=False) as pool,
     ):
         backend = RedisBackend(wire, shards=settings.shards, epoch=FIRST_EPOCH)
         persister = Persister(

@@ -86,7 +86,9 @@ async def _run(
         await redis.flushall()
         await open_shards(redis, SHARDS)
         wire = await stack.enter_async_context(Wire(redis_url, timeout_s=30))
-        pool = await stack.enter_async_context(open_pool(postgres_dsn, name="bench", statement_timeout_ms=None))
+        pool = await stack.enter_async_context(
+            open_pool(postgres_dsn, name="bench", statement_timeout_ms=None, resets=False)
+        )
         backend = RedisBackend(wire, shards=SHARDS, epoch=FIRST_EPOCH)
         bench = PersistBench(redis, pool, backend, size)
         report(f"draining {size.drained:,} entries against plain inserts of the same rows …")

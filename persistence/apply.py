@@ -36,28 +36,59 @@ class Rejection(msgspec.Struct, frozen=True):
     reason: str
 
 
-async def apply_operations(connection: asyncpg.Connection, operations: Sequence[Operation]) -> list[Rejection]:
-    """Apply operations of one or more shards, each shard's in its order, within the caller's transaction."""
+class Collision(Exception):
+    """Something stands in the way of a hold that was placed without looking: the transaction is to be undone."""
+
+
+async def apply_operations(
+    connection: asyncpg.Connection, operations: Sequence[Operation], *, optimistic: bool = False
+) -> list[Rejection]:
+    """Apply operations of one or more shards, each shard's in its order, within the caller's transaction.
+
+    With `optimistic`, holds are placed as if nothing could stand in their way, which is quicker. If something does,
+    Collision is raised, and the caller undoes its transaction and applies the same operations without it.
+    """
     rejections: list[Rejection] = []
+    planned = ""
     for phase in split_phases(operations):
         if isinstance(phase[0], Administer):
             await _administer(connection, phase[0])
             continue
-        for kind, apply in _APPLIERS:
+        for kind, apply in _OPTIMISTIC_APPLIERS if optimistic else _APPLIERS:
             chosen = [operation for operation in phase if isinstance(operation, kind)]
-            if chosen:
-                rejections += await apply(connection, chosen)
+            if not chosen:
+                continue
+            plan = "plan_once" if apply is _place_holds else "plan_anew"
+            if plan != planned:
+                await connection.execute(query(plan))
+                planned = plan
+            rejections += await apply(connection, chosen)
     return rejections
 
 
 async def _apply_holds(connection: asyncpg.Connection, holds: Sequence[Hold]) -> list[Rejection]:
-    rows: list[tuple[Any, ...]] = []
+    refused = await connection.fetch(query("apply_holds"), *columns(_lines(holds)))
+    return _rejections(refused, {hold.hold_id: hold for hold in holds})
+
+
+async def _place_holds(connection: asyncpg.Connection, holds: Sequence[Hold]) -> list[Rejection]:
+    try:
+        had_room = await connection.fetchval(query("place_holds"), *columns(_lines(holds)))
+    except asyncpg.UniqueViolationError as error:
+        raise Collision(str(error)) from error
+    if not had_room:
+        raise Collision("a seat or a zone of a hold has no room")
+    return []
+
+
+def _lines(holds: Sequence[Hold]) -> list[tuple[Any, ...]]:
+    """The rows that holds become, as both statements take them: one for each seat, and for each zone and quantity."""
+    lines: list[tuple[Any, ...]] = []
     for hold in holds:
         entry, record, caller = hold.entry, hold.record, hold.caller
-        created_at, held_until = moment(record.created_ms), moment(record.created_ms + record.ttl_ms)
         units: list[tuple[int, int | None, int]] = [(seat.zone, seat.value, 1) for seat in record.seats]
         units += [(wish.zone, None, wish.value) for wish in record.quantities]
-        rows += [
+        lines += [
             (
                 hold.hold_id,
                 line,
@@ -67,8 +98,7 @@ async def _apply_holds(connection: asyncpg.Connection, holds: Sequence[Hold]) ->
                 zone,
                 ordinal,
                 quantity,
-                held_until,
-                created_at,
+                record.created_ms,
                 record.ttl_ms,
                 record.cart,
                 record.fingerprint,
@@ -82,8 +112,7 @@ async def _apply_holds(connection: asyncpg.Connection, holds: Sequence[Hold]) ->
             )
             for line, (zone, ordinal, quantity) in enumerate(units)
         ]
-    refused = await connection.fetch(query("apply_holds"), *columns(rows))
-    return _rejections(refused, {hold.hold_id: hold for hold in holds})
+    return lines
 
 
 async def _apply_ends(connection: asyncpg.Connection, ends: Sequence[End]) -> list[Rejection]:
@@ -221,9 +250,11 @@ def _rejections(refused: Sequence[asyncpg.Record], operations: dict[UUID, Any]) 
 
 _ACTIONS = {"open": "event_opened", "state": "event_changed", "close": "event_closed"}
 _CLOSED = (None, None, None, None)
-_APPLIERS: tuple[tuple[type[Operation], Any], ...] = (
+_Appliers = tuple[tuple[type[Operation], Any], ...]
+_APPLIERS: _Appliers = (
     (End, _apply_ends),
     (Hold, _apply_holds),
     (Extend, _apply_extensions),
     (Sell, _apply_sales),
 )
+_OPTIMISTIC_APPLIERS: _Appliers = tuple((kind, _place_holds if kind is Hold else apply) for kind, apply in _APPLIERS)

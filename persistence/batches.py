@@ -49,6 +49,16 @@ class Batch(msgspec.Struct, frozen=True):
     def length(self) -> int:
         return sum(each.last_seq - each.first_seq for each in self.slices)
 
+    @property
+    def operations(self) -> list[Operation]:
+        """The operations of all slices, each shard's in its order."""
+        return [operation for each in self.slices for operation in each.operations]
+
+    @property
+    def ends(self) -> dict[int, tuple[int, int]]:
+        """Where the mark of each shard is when the batch is applied: its epoch and number."""
+        return {each.shard: (each.epoch, each.last_seq) for each in self.slices}
+
     def singles(self) -> Iterator["Batch"]:
         """The same entries, one per batch."""
         for each in self.slices:

@@ -8,7 +8,8 @@ came. Only what lies below the mark, less what is kept for replays, is trimmed f
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -17,8 +18,9 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from holdfast.engine.cancellation import honour_cancellation
 from holdfast.engine.keys import ShardKeys
-from holdfast.persistence.apply import Rejection, apply_operations, columns
+from holdfast.persistence.apply import Collision, Rejection, apply_operations, columns
 from holdfast.persistence.batches import UNAPPLICABLE, Batch, DeadLetter, Slice, gather
 from holdfast.persistence.compensation import Compensation
 from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, Pool
@@ -41,6 +43,10 @@ _UNAPPLICABLE = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, V
 _log = logging.getLogger(__name__)
 
 
+# What was refused, each with its shard.
+Rejections = list[tuple[int, Rejection]]
+
+
 class Committed(msgspec.Struct, frozen=True, array_like=True):
     """What listeners are told of a commit: how far each shard came, and what was rejected (shard, seq, reason).
 
@@ -61,6 +67,10 @@ class Gap(msgspec.Struct, frozen=True):
 
 class LostRace(Exception):
     """Another persister has moved a mark, or the shard is no longer served from Redis in this epoch."""
+
+
+def _nothing() -> None:
+    """What there is to do at a commit when nothing follows."""
 
 
 class Persister:
@@ -97,9 +107,9 @@ class Persister:
         """Persist until cancelled. Servers that do not answer are tried again; nothing is skipped meanwhile."""
         pause = _RETRY_FIRST_S
         while True:
-            _heed_cancellation()
+            honour_cancellation()
             try:
-                await self.step()
+                await self._follow()
                 pause = _RETRY_FIRST_S
             except LostRace:
                 self._marks.clear()
@@ -111,20 +121,69 @@ class Persister:
 
     async def step(self, block_ms: int = _BLOCK_MS) -> int:
         """Apply what waits in the log, waiting for it at most `block_ms`; returns how many entries were applied."""
-        if not self._marks or time.monotonic() - self._marks_read_at > self._refresh_s:
-            # Not only after a fault: a shard may have got a new epoch, or an operator may have mended its log.
+        await self._refresh()
+        batch = await self._read(self._marks, block_ms)
+        if batch.slices:
+            rejections = await self._persist(batch)
+            await self._tell_redis(batch.ends)
+            await self._give_back(rejections)
+        return batch.length
+
+    async def _follow(self) -> None:
+        """Apply batch after batch, until nothing waits or the marks are due to be read again.
+
+        What no caller waits for is done meanwhile: the next batch is read while one commits, and Redis is told how far
+        the log is safe while the next one is applied.
+        """
+        await self._refresh()
+        reading: asyncio.Task[Batch] | None = None
+        telling: asyncio.Task[None] | None = None
+
+        def read_on() -> None:
+            nonlocal reading
+            if not self._refresh_due:
+                reading = asyncio.create_task(self._read(self._marks | batch.ends, _BLOCK_MS))
+
+        batch = await self._read(self._marks, _BLOCK_MS)
+        try:
+            while batch.slices:
+                rejections = await self._persist(batch, read_on)
+                if telling:
+                    await telling
+                telling = asyncio.create_task(self._tell_redis(batch.ends))
+                await self._give_back(rejections)
+                batch = await reading if reading else Batch(())
+                reading = None
+            if telling:
+                await telling
+        finally:
+            left = [task for task in (reading, telling) if task]
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+    @property
+    def _refresh_due(self) -> bool:
+        return not self._marks or time.monotonic() - self._marks_read_at > self._refresh_s
+
+    async def _refresh(self) -> None:
+        """Read the marks now and then, not only after a fault: a shard may have got a new epoch, or a mended log."""
+        if self._refresh_due:
             await self._compensation.catch_up()
             await self._read_marks()
-        batch = await self._read(block_ms)
-        if not batch.slices:
-            return 0
+
+    async def _persist(self, batch: Batch, about_to_commit: Callable[[], None] = _nothing) -> Rejections:
+        """Commit a batch as quickly as its content allows; returns what Postgres refused."""
         try:
-            rejections = await self._commit(batch)
+            try:
+                rejections = await self._commit(batch, about_to_commit, optimistic=True)
+            except Collision:
+                rejections = await self._commit(batch)
         except _UNAPPLICABLE as error:
             _log.error("a batch could not be applied, its entries are tried one by one: %s", error)
             rejections = await self._commit_singly(batch)
-        await self._after_commit(batch, rejections)
-        return batch.length
+        self._marks.update(batch.ends)
+        return rejections
 
     async def _read_marks(self) -> None:
         async with self._pool.acquire() as connection:
@@ -138,10 +197,11 @@ class Persister:
             # Nothing is served from Redis: look again soon, without turning in circles.
             await asyncio.sleep(_RETRY_FIRST_S)
 
-    async def _read(self, block_ms: int) -> Batch:
+    async def _read(self, marks: Mapping[int, tuple[int, int]], block_ms: int) -> Batch:
+        """What follows the marks, as soon as there is something."""
         streams: dict[Any, Any] = {
-            ShardKeys(shard, epoch).key("log"): f"{epoch}-{seq}"
-            for shard, (epoch, seq) in self._marks.items()
+            _log_key(shard, epoch): f"{epoch}-{seq}"
+            for shard, (epoch, seq) in marks.items()
             if shard not in self._halted
         }
         if not streams:
@@ -150,8 +210,8 @@ class Persister:
         replies: Any = await self._redis.xread(streams, count=self._batch, block=block_ms) or []
         found = dict(replies)
         slices = []
-        for shard, (epoch, seq) in self._marks.items():
-            entries = found.get(ShardKeys(shard, epoch).key("log"))
+        for shard, (epoch, seq) in marks.items():
+            entries = found.get(_log_key(shard, epoch))
             if not entries:
                 continue
             gathered = gather(shard, epoch, seq, entries)
@@ -170,11 +230,13 @@ class Persister:
         self._halted[gathered.shard] = Gap((gathered.epoch, gathered.last_seq), gathered.gap)
         _log.critical("shard %d is halted: %s", gathered.shard, gathered.gap)
 
-    async def _commit(self, batch: Batch) -> list[tuple[int, Rejection]]:
+    async def _commit(
+        self, batch: Batch, about_to_commit: Callable[[], None] = _nothing, *, optimistic: bool = False
+    ) -> Rejections:
         """One transaction for the whole batch; returns rejections with their shard."""
         async with self._pool.acquire() as connection, connection.transaction():
             await self._fence(connection, batch)
-            rejections = await self._apply(connection, batch)
+            rejections = await self._apply(connection, batch, optimistic=optimistic)
             rejections += [
                 (each.shard, rejection)
                 for each in batch.slices
@@ -184,9 +246,10 @@ class Persister:
             await _keep_dead_letters(connection, batch)
             await _keep_rejections(connection, batch, rejections)
             await _announce(connection, batch, rejections)
+            about_to_commit()
         return rejections
 
-    async def _commit_singly(self, batch: Batch) -> list[tuple[int, Rejection]]:
+    async def _commit_singly(self, batch: Batch) -> Rejections:
         """The same, an entry at a time; one that cannot be applied becomes a dead letter and holds nothing up."""
         rejections = []
         for single in batch.singles():
@@ -206,20 +269,15 @@ class Persister:
         if len(moved) != len(shards):
             raise LostRace
 
-    async def _apply(self, connection: Connection, batch: Batch) -> list[tuple[int, Rejection]]:
-        operations = [operation for each in batch.slices for operation in each.operations]
+    async def _apply(self, connection: Connection, batch: Batch, *, optimistic: bool) -> Rejections:
         shard_of_event: dict[UUID, int] = {
             operation.entry.event_id: each.shard for each in batch.slices for operation in each.operations
         }
-        await connection.execute(query("plan_anew"))
-        rejections = await apply_operations(connection, operations)
+        rejections = await apply_operations(connection, batch.operations, optimistic=optimistic)
         return [(shard_of_event[rejection.event_id], rejection) for rejection in rejections]
 
-    async def _after_commit(self, batch: Batch, rejections: Sequence[tuple[int, Rejection]]) -> None:
-        """Tell Redis how far the log is safe, trim it, and give back what Postgres refused."""
-        moved = {each.shard: (each.epoch, each.last_seq) for each in batch.slices}
-        self._marks.update(moved)
-        await self._tell_redis(moved)
+    async def _give_back(self, rejections: Rejections) -> None:
+        """Release in Redis what Postgres refused."""
         if rejections:
             _log.error("Postgres refused %d decisions of Redis", len(rejections))
             await self._compensation([rejection for _, rejection in rejections])
@@ -240,13 +298,6 @@ class Persister:
             await pipeline.execute()
 
 
-def _heed_cancellation() -> None:
-    """Stop if told to. redis-py uses asyncio.wait_for, which may drop a cancellation that meets its result."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
-
-
 async def _keep_dead_letters(connection: Connection, batch: Batch) -> None:
     letters: list[tuple[Slice, DeadLetter]] = [(each, letter) for each in batch.slices for letter in each.dead_letters]
     if letters:
@@ -255,7 +306,7 @@ async def _keep_dead_letters(connection: Connection, batch: Batch) -> None:
         _log.critical("%d log entries could not be read and are kept as dead letters", len(letters))
 
 
-async def _keep_rejections(connection: Connection, batch: Batch, rejections: Sequence[tuple[int, Rejection]]) -> None:
+async def _keep_rejections(connection: Connection, batch: Batch, rejections: Rejections) -> None:
     if rejections:
         epochs = {each.shard: each.epoch for each in batch.slices}
         rows = [
@@ -274,7 +325,7 @@ async def _keep_rejections(connection: Connection, batch: Batch, rejections: Seq
         await connection.execute(query("insert_rejections"), *columns(rows))
 
 
-async def _announce(connection: Connection, batch: Batch, rejections: Sequence[tuple[int, Rejection]]) -> None:
+async def _announce(connection: Connection, batch: Batch, rejections: Rejections) -> None:
     told = {(shard, rejection.seq): rejection.reason for shard, rejection in rejections}
     told.update({(each.shard, letter.seq): UNAPPLICABLE for each in batch.slices for letter in each.dead_letters})
     committed = Committed(
@@ -285,3 +336,8 @@ async def _announce(connection: Connection, batch: Batch, rejections: Sequence[t
     await connection.execute(
         query("notify_commit"), MARKS_CHANNEL, msgspec.json.encode(committed).decode(), OUTBOX_CHANNEL
     )
+
+
+@cache
+def _log_key(shard: int, epoch: int) -> bytes:
+    return ShardKeys(shard, epoch).key("log")

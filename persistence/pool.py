@@ -46,10 +46,18 @@ async def open_pool(
     min_size: int = 1,
     max_size: int = 8,
     statement_timeout_ms: int | None = STATEMENT_TIMEOUT_MS,
+    resets: bool = True,
 ) -> AsyncIterator[Pool]:
-    """A pool for the duration of the block. `None` lifts the limit on statements, for work that takes long."""
+    """A pool for the duration of the block. `None` lifts the limit on statements, for work that takes long.
+
+    Work that leaves nothing behind in its session saves a round trip each time without `resets`.
+    """
     async with asyncpg.create_pool(
-        dsn, min_size=min_size, max_size=max_size, **_options(name, statement_timeout_ms)
+        dsn,
+        min_size=min_size,
+        max_size=max_size,
+        reset=None if resets else _leave_as_it_is,
+        **_options(name, statement_timeout_ms),
     ) as pool:
         yield pool
 
@@ -63,6 +71,10 @@ async def as_organization(pool: Pool, organization_id: UUID) -> AsyncIterator[Co
     async with pool.acquire() as connection, connection.transaction(readonly=True):
         await connection.execute(query("become_organization"), str(organization_id))
         yield connection
+
+
+async def _leave_as_it_is(_: Connection) -> None:
+    """Instead of asyncpg's clearing up. What a transaction sets for itself, and its locks, end with it anyway."""
 
 
 def _options(name: str, statement_timeout_ms: int | None) -> dict[str, Any]:

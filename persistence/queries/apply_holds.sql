@@ -9,25 +9,25 @@
 -- $6 zones int[]: its zone
 -- $7 ordinals int[]: its seat, null for general admission
 -- $8 quantities int[]: its units
--- $9 held_until timestamptz[]: when it ends
--- $10 created_at timestamptz[]: when it was made
--- $11 ttls int[]: its first time to live, ms
--- $12 carts text[]: its cart token
--- $13 fingerprints text[]: the digest of its request
--- $14 addresses text[]: the digest of its client's address
--- $15 epochs bigint[]: the epoch of its log entry
--- $16 seqs bigint[]: the number of its log entry
--- $17 ip_addresses text[]: its client's address
--- $18 user_agents text[]: its client's name
--- $19 request_ids text[]: its request
--- $20 sources text[]: what it was made with
+-- $9 created_ms bigint[]: when it was made, ms since 1970
+-- $10 ttls int[]: its first time to live, ms
+-- $11 carts text[]: its cart token
+-- $12 fingerprints text[]: the digest of its request
+-- $13 addresses text[]: the digest of its client's address
+-- $14 epochs bigint[]: the epoch of its log entry
+-- $15 seqs bigint[]: the number of its log entry
+-- $16 ip_addresses text[]: its client's address
+-- $17 user_agents text[]: its client's name
+-- $18 request_ids text[]: its request
+-- $19 sources text[]: what it was made with
 WITH given AS (
-    SELECT *
-    FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::uuid[], $5::uuid[], $6::int[], $7::int[], $8::int[],
-            $9::timestamptz[], $10::timestamptz[], $11::int[], $12::text[], $13::text[], $14::text[], $15::bigint[],
-            $16::bigint[], $17::text[], $18::text[], $19::text[], $20::text[])
-        AS t (hold_id, line, organization_id, event_id, user_id, zone, ordinal, quantity, held_until, created_at, ttl_ms,
-            cart_token, fingerprint, address, epoch, seq, ip_address, user_agent, request_id, source)
+    SELECT *, to_timestamp(created_ms / 1000::float8) AS created_at,
+        to_timestamp((created_ms + ttl_ms) / 1000::float8) AS held_until
+    FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::uuid[], $5::uuid[], $6::int[], $7::int[], $8::int[], $9::bigint[],
+            $10::int[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::text[], $17::text[], $18::text[],
+            $19::text[])
+        AS t (hold_id, line, organization_id, event_id, user_id, zone, ordinal, quantity, created_ms, ttl_ms, cart_token,
+            fingerprint, address, epoch, seq, ip_address, user_agent, request_id, source)
 ), known AS MATERIALIZED (
     SELECT g.hold_id, (h.event_id, h.created_at) <> (g.event_id, g.created_at) AS reused
     FROM given g
@@ -38,14 +38,10 @@ WITH given AS (
 ), taken AS MATERIALIZED (
     SELECT hold_id, 'hold_id_reused' AS reason FROM known WHERE reused
     UNION
-    SELECT f.hold_id, 'seat_held_by_another_user'
-    FROM fresh f
-    JOIN seat_holds h ON h.event_id = f.event_id AND h.ordinal = f.ordinal AND h.status = 'active'
-    UNION
-    SELECT f.hold_id, 'seat_not_available'
+    SELECT f.hold_id, CASE s.status WHEN 'held' THEN 'seat_held_by_another_user' ELSE 'seat_not_available' END
     FROM fresh f
     JOIN seats s ON s.event_id = f.event_id AND s.ordinal = f.ordinal
-    WHERE s.status IN ('sold', 'blocked')
+    WHERE s.status <> 'available'
 ), refused AS MATERIALIZED (
     SELECT * FROM taken
     UNION

@@ -13,6 +13,7 @@ from holdfast.engine.audit import Actor
 from holdfast.engine.backend import Holder
 from holdfast.engine.layout import EventState
 from holdfast.engine.status import Status
+from holdfast.persistence.apply import Collision, apply_operations
 from holdfast.persistence.operations import Hold, ticket_id
 from support.engine import document
 from support.persisting import CALLER, Rig, rigged
@@ -404,6 +405,56 @@ async def test_applying_everything_again_changes_nothing(rig: Rig) -> None:
         assert await rig.apply([operation]) == []
 
     assert await rig.contents() == before
+
+
+@pytest.mark.parametrize("optimistic", [True, False])
+async def test_holds_leave_the_same_whether_or_not_collisions_are_looked_for(rig: Rig, optimistic: bool) -> None:
+    await applied(rig)
+    after = (await rig.operations())[-1].entry.seq
+    user = uuid4()
+    hold_ids = [await mixed_hold(rig, user, cart="cart"), await held(rig.on, "B-1"), await places_held(rig.on, 4)]
+    operations = await rig.operations(after)
+
+    async with rig.pool.acquire() as connection, connection.transaction():
+        assert await apply_operations(connection, operations, optimistic=optimistic) == []
+
+    rows = [await rig.hold_rows(hold_id) for hold_id in hold_ids]
+    assert [[(row["ordinal"], row["quantity"]) for row in lines] for lines in rows] == [
+        [(rig.event.seats["A-1"].value, 1), (rig.event.seats["A-2"].value, 1), (None, 3)],
+        [(rig.event.seats["B-1"].value, 1)],
+        [(None, 4)],
+    ]
+    assert [(await rig.seat(seat))["seat_hold_id"] for seat in ("A-1", "A-2", "B-1")] == [
+        hold_ids[0],
+        hold_ids[0],
+        hold_ids[1],
+    ]
+    assert [(await rig.zone(zone))["held"] for zone in (0, 1)] == [3, 7]
+    told = [(row["payload"]["seat_ids"], row["payload"]["quantities"]) for row in await rig.outbox("SeatReserved")]
+    assert told == [
+        (["A-1", "A-2"], [{"zone": 1, "quantity": 3}]),
+        (["B-1"], []),
+        ([], [{"zone": 1, "quantity": 4}]),
+    ]
+    assert [row["entity_id"] for row in await rig.audit("seat_reserved")] == [str(hold_id) for hold_id in hold_ids]
+
+
+async def test_placing_holds_without_looking_stops_at_a_collision(rig: Rig) -> None:
+    await applied(rig)
+    after = (await rig.operations())[-1].entry.seq
+    await rig.execute("UPDATE zones SET capacity = 3 WHERE zone = 1")
+    taken, beyond = await held(rig.on, "A-1"), await places_held(rig.on, 4)
+    first, second = await rig.operations(after)
+    await rig.apply([first])
+    before = await rig.contents()
+
+    for operation in (first, second):
+        with pytest.raises(Collision):
+            async with rig.pool.acquire() as connection, connection.transaction():
+                await apply_operations(connection, [operation], optimistic=True)
+
+    assert await rig.contents() == before
+    assert [bool(await rig.hold_rows(hold_id)) for hold_id in (taken, beyond)] == [True, False]
 
 
 async def test_a_hold_of_several_seats_with_one_conflict_is_refused_whole(rig: Rig) -> None:
