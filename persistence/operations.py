@@ -91,10 +91,14 @@ Phase = list[Operation]
 def read_operation(entry: LogEntry) -> Operation:
     """The operation of a log entry. Raises ValueError for one that no script has written."""
     try:
-        caller = _CALLER.decode(entry.meta) if entry.meta else Actor()
-        return _READERS[entry.operation](entry, caller)
+        return _READERS[entry.operation](entry, read_caller(entry.meta))
     except (KeyError, IndexError, struct.error, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise ValueError(f"{entry.operation!r} cannot be read: {error!r}") from error
+
+
+def read_caller(meta: bytes) -> Actor:
+    """Who caused an operation. Raises msgspec.DecodeError for what no front end has sent."""
+    return _CALLER.decode(meta) if meta else Actor()
 
 
 def split_phases(operations: Iterable[Operation]) -> Iterator[Phase]:

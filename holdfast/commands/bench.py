@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import msgspec
 from holdfast.commands import own_command
 from holdfast.embedded import start_postgres, start_valkey
 from holdfast.engine.settings import Settings
+from holdfast.loadtest.fallback_bench import FallbackSize, run_fallback_bench
 from holdfast.loadtest.persist_bench import SHARDS, PersistSize, run_persist_bench
 from holdfast.loadtest.script_bench import Size, run_script_bench
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 QUICK_SCRIPT = Size(seats=5_000, rounds=5, calls=200, wire_calls=3_000)
 QUICK_PERSIST = PersistSize(drained=1_500, acknowledged=500, rounds=2)
+QUICK_FALLBACK = FallbackSize(holds=400, refusals=400, alone=20, rounds=1)
 
 
 def add_parser(commands: "Commands") -> None:
@@ -44,7 +47,15 @@ def add_parser(commands: "Commands") -> None:
         epilog="example: holdfast bench persist --json",
     )
     persist.set_defaults(run=run_persist)
-    for benchmark in (script, persist):
+    fallback = benchmarks.add_parser(
+        "fallback",
+        help="what holds cost while Redis is away",
+        description="Measure holds under Postgres's row locks against holds in Redis, on embedded servers: every "
+        "caller a seat of their own, and all of them one seat. Both are answered after the commit.",
+        epilog="example: holdfast bench fallback --json",
+    )
+    fallback.set_defaults(run=run_fallback)
+    for benchmark in (script, persist, fallback):
         benchmark.add_argument("--json", action="store_true", help="print the figures as JSON")
         benchmark.add_argument(
             "--quick", action="store_true", help="a small run, to see that it works; its figures mean little"
@@ -64,19 +75,34 @@ def run_script(arguments: argparse.Namespace) -> None:
 
 def run_persist(arguments: argparse.Namespace) -> None:
     """Measure on servers and with a keeper of its own, all gone afterwards."""
+    size = QUICK_PERSIST if arguments.quick else PersistSize()
+    with _both_servers() as (redis_url, postgres_dsn, start_keeper):
+        figures = run_persist_bench(redis_url, postgres_dsn, start_keeper, size, _progress)
+    _print(figures, as_json=arguments.json)
+
+
+def run_fallback(arguments: argparse.Namespace) -> None:
+    """Measure on servers and with a keeper of its own, all gone afterwards."""
+    size = QUICK_FALLBACK if arguments.quick else FallbackSize()
+    with _both_servers() as (redis_url, postgres_dsn, start_keeper):
+        figures = run_fallback_bench(redis_url, postgres_dsn, start_keeper, size, _progress)
+    _print(figures, as_json=arguments.json)
+
+
+@contextmanager
+def _both_servers() -> Iterator[tuple[str, str, Callable[[], Callable[[], None]]]]:
+    """An embedded Valkey and an embedded Postgres, and how to start a keeper on them; all of it gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as directory:
         valkey = start_valkey(Path(directory) / "valkey")
         try:
             postgres = start_postgres(Path(directory) / "postgres")
             try:
                 settings = Settings(redis_url=valkey.url, postgres_dsn=postgres.url, shards=SHARDS)
-                size = QUICK_PERSIST if arguments.quick else PersistSize()
-                figures = run_persist_bench(valkey.url, postgres.url, _keeper(settings), size, _progress)
+                yield valkey.url, postgres.url, _keeper(settings)
             finally:
                 postgres.stop()
         finally:
             valkey.stop()
-    _print(figures, as_json=arguments.json)
 
 
 def _keeper(settings: Settings) -> Callable[[], Callable[[], None]]:

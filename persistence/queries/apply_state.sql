@@ -18,8 +18,11 @@ WITH told AS (
     SELECT FROM audit_log WHERE organization_id = $2 AND created_at = $10 AND event_id = $1 AND changes ->> 'entry' = $14
 ), changed AS (
     UPDATE events
-    SET config_version = $4, state = $5, sale_start = $6, sale_end = $7, updated_at = $10
-    WHERE id = $1 AND organization_id = $2 AND $4::text IS NOT NULL AND NOT EXISTS (SELECT FROM told)
+    SET config_version = coalesce($4, config_version), state = coalesce($5, state), updated_at = $10,
+        sale_start = CASE WHEN $4 IS NULL THEN sale_start ELSE $6 END,
+        sale_end = CASE WHEN $4 IS NULL THEN sale_end ELSE $7 END,
+        opened_at = CASE $3 WHEN 'event_opened' THEN $10 WHEN 'event_closed' THEN NULL ELSE opened_at END
+    WHERE id = $1 AND organization_id = $2 AND NOT EXISTS (SELECT FROM told)
 ), resized AS (
     UPDATE zones z
     SET capacity = t.capacity

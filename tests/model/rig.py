@@ -22,7 +22,7 @@ RETENTION_MS = 3_600_000
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """All of an event's raw state at one moment, and the log entries since the last one."""
+    """All of an event's raw state at one moment, and the log entries since the last one, where there is a log."""
 
     map: bytes
     owners: Mapping[int, UUID]
@@ -30,11 +30,16 @@ class Snapshot(msgspec.Struct, frozen=True):
     live: Mapping[UUID, int]
     ended: Mapping[UUID, int]
     last_seq: int
-    log: tuple[LogEntry, ...]
+    log: tuple[LogEntry, ...] | None
 
 
 class Inspector(Protocol):
-    """Reads what a backend keeps, and moves what it keeps through time, so that no test has to wait."""
+    """Reads what a backend keeps, and moves what it keeps through time, so that no test has to wait.
+
+    A backend that `forgets` removes ended holds from its records after a while.
+    """
+
+    forgets: bool
 
     def position(self, seq: int) -> Position:
         """How replies name this place in the log."""
@@ -64,6 +69,8 @@ class Rig(NamedTuple):
 
 class RedisInspector:
     """Looks at one event's keys in Redis."""
+
+    forgets = True
 
     def __init__(self, redis: "Redis[bytes]", keys: EventKeys) -> None:
         self._redis = redis

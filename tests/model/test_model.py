@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -11,12 +12,15 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from model.machine import ADDRESSES, BOX, FLOOR, POLICIES, SEATS, USERS, EngineMachine
 from model.rig import redis_rig
+from model.row_lock_rig import row_lock_rig
 
 from holdfast.embedded import start_valkey
 from holdfast.engine import redis_backend, shards
 from holdfast.engine.errors import ScriptFault
 from holdfast.engine.policy import Policy
+from holdfast.engine.status import Status
 from holdfast.lua import SCRIPTS, load_scripts
+from holdfast.persistence import row_lock_admin, row_lock_changes, row_lock_holds
 
 # A failure prints its steps and a blob for @reproduce_failure on the machine; `--hypothesis-seed` repeats a whole run.
 WORKLOADS = settings(
@@ -28,6 +32,8 @@ WORKLOADS = settings(
     suppress_health_check=[HealthCheck.too_slow],
     phases=[phase for phase in Phase if phase != Phase.explain],
 )
+# Every step is several transactions here.
+ROW_LOCK_WORKLOADS = settings(WORKLOADS, max_examples=40, stateful_step_count=30)
 # A broken rule only has to be noticed, always in the same way: no shrinking, no memory.
 HUNT = settings(WORKLOADS, max_examples=300, derandomize=True, database=None, print_blob=False, phases=[Phase.generate])
 
@@ -174,6 +180,17 @@ RARE_GUARDS: dict[str, tuple[Play, Policy, Guard]] = {
     ),
 }
 
+# The same for row locks, whose rules are functions.
+ROW_LOCK_GUARDS: dict[str, tuple[ModuleType, str, object]] = {
+    "a taken seat is not noticed": (row_lock_holds, "_obstacle", lambda *_: None),
+    "a limit is ignored": (row_lock_holds, "_over_limit", lambda *_: None),
+    "an old configuration is served": (row_lock_holds, "_admission", lambda *_: None),
+    "a hold id can be used twice": (row_lock_holds, "_known", lambda *_: None),
+    "a lost seat is sold again": (row_lock_changes, "_find_lost_seats", lambda *_: ({}, [])),
+    "a hold can be sold twice": (row_lock_changes, "_sellable", lambda *_: Status.DONE),
+    "an extension has no limit": (row_lock_changes, "_extended", lambda hold, wish: hold.ends_ms + wish.extension_ms),
+}
+
 
 @pytest.fixture(scope="module", params=["valkey", "redis"])
 def server_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -196,6 +213,27 @@ def test_every_answer_and_the_whole_state_are_as_the_rules_say(server_url: str) 
         open_rig = partial(redis_rig, server_url)
 
     run_state_machine_as_test(Machine, settings=WORKLOADS)
+
+
+def test_row_locks_answer_and_keep_everything_as_the_rules_say(database_dsn: str) -> None:
+    class Machine(EngineMachine):
+        open_rig = partial(row_lock_rig, database_dsn)
+
+    run_state_machine_as_test(Machine, settings=ROW_LOCK_WORKLOADS)
+
+
+@pytest.mark.parametrize("guard", ROW_LOCK_GUARDS)
+def test_a_workload_shows_a_broken_rule_of_row_locks(
+    database_dsn: str, guard: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Machine(EngineMachine):
+        open_rig = partial(row_lock_rig, database_dsn)
+
+    monkeypatch.setattr(*ROW_LOCK_GUARDS[guard])
+
+    # Some workload shows it: by a wrong answer, a wrong state, or a change that Postgres does not take.
+    with pytest.raises((AssertionError, ScriptFault)):
+        run_state_machine_as_test(Machine, settings=HUNT)
 
 
 @pytest.mark.parametrize("guard", COMMON_GUARDS)
@@ -231,6 +269,26 @@ def test_a_course_of_events_shows_a_broken_rule(
     # then the machine notices.
     with pytest.raises((AssertionError, ScriptFault)):
         _act(Machine, policy, play)
+
+
+@pytest.mark.parametrize("guard", RARE_GUARDS)
+def test_row_locks_take_the_same_course(database_dsn: str, guard: str) -> None:
+    class Machine(EngineMachine):
+        open_rig = partial(row_lock_rig, database_dsn)
+
+    play, policy, _ = RARE_GUARDS[guard]
+    _act(Machine, policy, play)
+
+
+def test_a_course_of_events_shows_a_broken_rule_of_row_locks(
+    database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Machine(EngineMachine):
+        open_rig = partial(row_lock_rig, database_dsn)
+
+    monkeypatch.setattr(row_lock_admin, "_unblockable_seat", lambda *_: None)
+    with pytest.raises(AssertionError):
+        _act(Machine, POLICIES[0], a_block_of_a_held_seat)
 
 
 def _act(machine: type[EngineMachine], policy: Policy, play: Play) -> None:

@@ -1,0 +1,298 @@
+"""Deciding holds on an event's rows: the rules of hold_seats.lua and allocate_seats.lua, in the same order."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.engine.audit import Actor
+from holdfast.engine.backend import Holder, HoldReply, Position
+from holdfast.engine.layout import MAX_ORDINALS, CompiledEvent
+from holdfast.engine.records import Pair
+from holdfast.engine.status import Status
+from holdfast.persistence.operations import read_caller
+from holdfast.persistence.row_lock_view import ACTIVE, AVAILABLE, HELD, Asks, Held, View, units_by_zone
+
+MAX_UNITS = 100
+MAX_META_BYTES = 4096
+MAX_LISTED_HOLDS = 128
+TTL_MS = range(1_000, 86_400_001)
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a hold is not given, when that may change, and what is in the way."""
+
+    status: Status
+    lifts_ms: int = 0
+    seats: tuple[Pair, ...] = ()
+    quantities: tuple[Pair, ...] = ()
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """A request to hold named seats and quantities, or so many seats of a zone together."""
+
+    event: CompiledEvent
+    holder: Holder
+    seats: tuple[Pair, ...] = ()
+    quantities: tuple[Pair, ...] = ()
+    zone: int = 0
+    count: int = 0
+
+    def asks(self) -> Asks:
+        policy = self.event.document.policy
+        follows_address = policy.max_holds_per_ip and self.holder.address
+        return Asks(
+            hold_ids=(self.holder.hold_id,),
+            ordinals=tuple(seat.value for seat in self.seats[: MAX_UNITS + 1] if seat.value < MAX_ORDINALS),
+            zones=(self.zone,) if self.count else tuple(pair.zone for pair in (*self.seats, *self.quantities)),
+            user_ids=(self.holder.user_id,),
+            addresses=(self.holder.address,) if follows_address else (),
+            window_ms=policy.rate_limit_seconds * 1000,
+        )
+
+
+def refused(status: Status, now_ms: int, position: Position) -> HoldReply:
+    return HoldReply(status, None, 0, now_ms, position, (), ())
+
+
+async def hold_seats(view: View, wish: Wish) -> HoldReply:  # noqa: PLR0911 - one return per kind of answer, in order of precedence.
+    """Hold named seats and quantities, all or nothing. What the user already holds is not held again."""
+    if not view.served:
+        return _refuse(view, Refusal(Status.FENCED))
+    wanted = units_by_zone(wish.seats, wish.quantities)
+    if not (caller := _caller(wish.holder)) or not _well_formed(wish):
+        return _refuse(view, Refusal(Status.INVALID_REQUEST))
+    if reply := _known(view, wish, wanted.total()):
+        return reply
+    refusal = _admission(view, wish) or _misplaced(view, wish) or _obstacle(view, wish)
+    if refusal:
+        return _refuse(view, refusal)
+    owners = {seat: view.owner(seat.value) for seat in wish.seats}
+    own = {seat: hold for seat, hold in owners.items() if hold and hold.is_live(view.now_ms)}
+    rest = tuple(seat for seat in wish.seats if seat not in own)
+    if own and not rest and not wish.quantities:
+        return _reply(view, Status.ALREADY_HELD, next(iter(own.values())))
+    wanted = units_by_zone(rest, wish.quantities)
+    if refusal := _over_limit(view, wish, wanted.total()):
+        return _refuse(view, refusal)
+    due = list({hold.hold_id: hold for hold in owners.values() if hold and hold.is_overdue(view.now_ms)}.values())
+    if view.lacking(wanted) and not view.overdue:
+        return _refuse(view, Refusal(Status.BLOCK_AT_CAPACITY, quantities=view.lacking(wanted)))
+    view.require_locks()
+    if stuck := [hold for hold in due if hold not in await view.lockable(due)]:
+        seats = tuple(seat for seat, hold in owners.items() if hold in stuck)
+        return _refuse(view, Refusal(Status.SEAT_HELD_BY_ANOTHER_USER, seats=seats))
+    return await _make_room_and_place(view, wish, caller, rest, due)
+
+
+async def allocate_seats(view: View, wish: Wish) -> HoldReply:  # noqa: PLR0911 - one return per kind of answer, in order of precedence.
+    """Hold so many seats next to each other in one row of a zone, the best that are free."""
+    if not view.served:
+        return _refuse(view, Refusal(Status.FENCED))
+    if not (caller := _caller(wish.holder)) or not 1 <= wish.count < MAX_ORDINALS:
+        return _refuse(view, Refusal(Status.INVALID_REQUEST))
+    if reply := _known(view, wish, wish.count):
+        return reply
+    refusal = _admission(view, wish)
+    zone = view.zones.get(wish.zone)
+    if not refusal and (not zone or not zone.seats):
+        refusal = Refusal(Status.SEAT_NOT_FOUND, quantities=(Pair(wish.zone, wish.count),))
+    refusal = refusal or _over_limit(view, wish, wish.count)
+    if refusal or not zone:
+        return _refuse(view, refusal or Refusal(Status.SEAT_NOT_FOUND))
+    if zone.seats - zone.held - zone.sold - zone.blocked < wish.count and not view.overdue:
+        return _refuse(view, Refusal(Status.NO_AVAILABLE_SEATS))
+    view.require_locks()
+    run, due = await _find_run(view, wish)
+    if not run:
+        return _refuse(view, Refusal(Status.NO_AVAILABLE_SEATS))
+    return await _make_room_and_place(view, wish, caller, tuple(Pair(wish.zone, each) for each in run), due)
+
+
+async def _find_run(view: View, wish: Wish) -> tuple[list[int], list[Held]]:
+    """The best seats together, and the overdue holds that have to go for it. What others have locked is taken."""
+    stretch = wish.event.zones[wish.zone]
+    free = view.free_seats(wish.zone, stretch.first, stretch.last)
+    while run := await free.first_run(wish.count):
+        if await view.lock(run):
+            return run, []
+        free.take(each for each in run if view.is_foreign(each))
+    due = await view.lockable(view.overdue)
+    freed = [seat.value for hold in due for seat in hold.seats if stretch.first <= seat.value <= stretch.last]
+    while freed and (run := await free.first_run_with(freed, wish.count)):
+        if await view.lock(run):
+            return run, due
+        free.take(each for each in run if view.is_foreign(each))
+    return [], []
+
+
+async def _make_room_and_place(
+    view: View, wish: Wish, caller: Actor, seats: tuple[Pair, ...], due: list[Held]
+) -> HoldReply:
+    """Overdue holds make way: those on the seats, and all that were found where a zone lacks room."""
+    wanted = units_by_zone(seats, wish.quantities)
+    if view.lacking(wanted):
+        due += [hold for hold in await view.lockable(view.overdue) if hold not in due]
+    if lacking := view.lacking(wanted, due):
+        return _refuse(view, Refusal(Status.BLOCK_AT_CAPACITY, quantities=lacking))
+    view.expire(due, caller)
+    holder = wish.holder
+    ttl_ms = _ttl_ms(wish)
+    hold = Held(
+        hold_id=holder.hold_id,
+        user_id=holder.user_id,
+        status=ACTIVE,
+        ends_ms=view.now_ms + ttl_ms,
+        created_ms=view.now_ms,
+        ttl_ms=ttl_ms,
+        fingerprint=holder.fingerprint,
+        address=holder.address,
+        cart=holder.cart,
+        checkout="",
+        extension="",
+        epoch=0,
+        seq=0,
+        lines=(
+            *((seat.zone, seat.value, 1) for seat in seats),
+            *((zone, None, many) for zone, many in wish.quantities),
+        ),
+    )
+    view.place(hold, caller)
+    return _reply(view, Status.DONE, hold)
+
+
+def _caller(holder: Holder) -> Actor | None:
+    """Who asks, as the audit wants it; nothing if what describes the holder is not well formed."""
+    texts = ((holder.fingerprint, 16), (holder.address, 14), (holder.cart, 255))
+    if any("\n" in text or len(text.encode()) > limit for text, limit in texts) or len(holder.meta) > MAX_META_BYTES:
+        return None
+    if holder.ttl_ms is not None and holder.ttl_ms not in TTL_MS:
+        return None
+    try:
+        return read_caller(holder.meta)
+    except msgspec.DecodeError:
+        return None
+
+
+def _ttl_ms(wish: Wish) -> int:
+    return wish.event.ttl_ms if wish.holder.ttl_ms is None else wish.holder.ttl_ms
+
+
+def _well_formed(wish: Wish) -> bool:
+    """Something is asked for, nothing twice, and no quantity of nothing. Too much is for another refusal."""
+    if max(len(wish.seats), len(wish.quantities)) > MAX_UNITS:
+        return True
+    seat_zones = {seat.zone for seat in wish.seats}
+    zones = [pair.zone for pair in wish.quantities]
+    distinct = len({seat.value for seat in wish.seats}) == len(wish.seats) and len({*zones, *seat_zones}) == len(
+        zones
+    ) + len(seat_zones)
+    return bool(wish.seats or wish.quantities) and distinct and all(pair.value > 0 for pair in wish.quantities)
+
+
+def _known(view: View, wish: Wish, units: int) -> HoldReply | None:  # noqa: PLR0911 - one return per kind of answer, in order of precedence.
+    """The answers that come before the event's own rules: too many units, no event, an id that is on record."""
+    if units > min(MAX_UNITS, wish.event.document.policy.max_seats_per_booking):
+        return _refuse(view, Refusal(Status.TOO_MANY_SEATS))
+    if view.version is None:
+        return _refuse(view, Refusal(Status.EVENT_NOT_FOUND))
+    hold = view.holds.get(wish.holder.hold_id)
+    if hold is None:
+        return None
+    if (hold.user_id, hold.fingerprint) != (wish.holder.user_id, wish.holder.fingerprint):
+        return _refuse(view, Refusal(Status.HOLD_ID_REUSED))
+    if hold.status == "cancelled":
+        return _refuse(view, Refusal(Status.HOLD_RELEASED))
+    if hold.status == "expired" or hold.is_overdue(view.now_ms):
+        return _refuse(view, Refusal(Status.HOLD_EXPIRED))
+    return _reply(view, Status.REPEATED, hold)
+
+
+def _admission(view: View, wish: Wish) -> Refusal | None:
+    """Whether the event sells now, under the configuration the caller compiled."""
+    event = wish.event
+    if event.version != view.version:
+        return Refusal(Status.STALE_CONFIG)
+    selling = event.document.state.selling
+    if selling != 1:
+        return Refusal(Status.EVENT_UNAVAILABLE if selling == 2 else Status.EVENT_NOT_AVAILABLE)
+    if view.now_ms < event.opens_ms:
+        return Refusal(Status.EVENT_SALES_CLOSED, lifts_ms=event.opens_ms)
+    if event.closes_ms and view.now_ms > event.closes_ms:
+        return Refusal(Status.EVENT_SALES_CLOSED)
+    return None
+
+
+def _misplaced(view: View, wish: Wish) -> Refusal | None:
+    """Seats in a zone that has none, quantities of a zone that has seats, zones that do not exist."""
+    seated = {zone for zone, counts in view.zones.items() if counts.seats}
+    wrong = [
+        Pair(zone, units) for zone, units in Counter(seat.zone for seat in wish.seats).items() if zone not in seated
+    ]
+    wrong += [pair for pair in wish.quantities if pair.zone in seated or pair.zone not in view.zones]
+    return Refusal(Status.SEAT_NOT_FOUND, quantities=tuple(wrong)) if wrong else None
+
+
+def _obstacle(view: View, wish: Wish) -> Refusal | None:
+    """The gravest reason why some of the seats cannot be had, and the seats it concerns."""
+    reasons: dict[Status, list[Pair]] = {}
+    lifts_ms = 0
+    for seat in wish.seats:
+        found, owner = view.seats.get(seat.value), view.owner(seat.value)
+        if found is None or found.zone != seat.zone:
+            reasons.setdefault(Status.SEAT_NOT_FOUND, []).append(seat)
+        elif found.status not in (AVAILABLE, HELD):
+            reasons.setdefault(Status.SEAT_NOT_AVAILABLE, []).append(seat)
+        elif owner and owner.is_live(view.now_ms):
+            if owner.user_id != wish.holder.user_id:
+                reasons.setdefault(Status.SEAT_HELD_BY_ANOTHER_USER, []).append(seat)
+                lifts_ms = max(lifts_ms, owner.ends_ms)
+        elif view.is_foreign(seat.value):
+            reasons.setdefault(Status.SEAT_HELD_BY_ANOTHER_USER, []).append(seat)
+    if not reasons:
+        return None
+    worst = min(reasons)
+    lifts_ms = lifts_ms if worst == Status.SEAT_HELD_BY_ANOTHER_USER else 0
+    return Refusal(worst, lifts_ms, seats=tuple(reasons[worst]))
+
+
+def _over_limit(view: View, wish: Wish, units: int) -> Refusal | None:
+    """Whether this user and this address may reserve so many units more."""
+    policy, holder, now_ms = wish.event.document.policy, wish.holder, view.now_ms
+    window_ms = policy.rate_limit_seconds * 1000
+    of_user = view.holds_of(holder.user_id)
+    recent = [hold for hold in of_user if hold.created_ms > now_ms - window_ms]
+    live = [hold for hold in of_user if hold.is_live(now_ms)]
+    is_full = len({hold.hold_id for hold in (*live, *recent)}) >= MAX_LISTED_HOLDS
+    if is_full or _over_live_limit(live, policy.max_holds_per_user, units):
+        return Refusal(Status.USER_LIMIT_EXCEEDED, lifts_ms=_first_end(live))
+    if policy.max_holds_per_ip and holder.address:
+        live = [hold for hold in view.holds_at(holder.address) if hold.is_live(now_ms)]
+        if len(live) >= MAX_LISTED_HOLDS or _over_live_limit(live, policy.max_holds_per_ip, units):
+            return Refusal(Status.ADDRESS_LIMIT_EXCEEDED, lifts_ms=_first_end(live))
+    excess = sum(hold.units for hold in recent) + units - policy.rate_limit_seats
+    if not policy.rate_limit_seats or excess <= 0:
+        return None
+    for hold in recent:
+        excess -= hold.units
+        if excess <= 0:
+            return Refusal(Status.RATE_LIMIT_EXCEEDED, lifts_ms=hold.created_ms + window_ms)
+    return Refusal(Status.RATE_LIMIT_EXCEEDED)
+
+
+def _over_live_limit(live: Sequence[Held], limit: int | None, units: int) -> bool:
+    return bool(limit) and sum(hold.units for hold in live) + units > (limit or 0)
+
+
+def _first_end(live: Sequence[Held]) -> int:
+    return min((hold.ends_ms for hold in live), default=0)
+
+
+def _refuse(view: View, refusal: Refusal) -> HoldReply:
+    nowhere = view.position(0)
+    return HoldReply(refusal.status, None, refusal.lifts_ms, view.now_ms, nowhere, refusal.seats, refusal.quantities)
+
+
+def _reply(view: View, status: Status, hold: Held) -> HoldReply:
+    until_ms = hold.ends_ms if hold.status == ACTIVE else 0
+    return HoldReply(status, hold.hold_id, until_ms, view.now_ms, view.position_of(hold), hold.seats, hold.quantities)

@@ -1,0 +1,74 @@
+"""Looking for free seats next to each other, the best first, in a zone of an event that Postgres serves."""
+
+from bisect import bisect_left, insort
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+# Lists the next free seats after an ordinal, up to another; nothing when there are no more.
+ListSeats = Callable[[int, int], Awaitable[list[int]]]
+
+
+class FreeSeats:
+    """The free seats of a zone, listed as far as somebody looked, and kept true while a transaction takes and frees.
+
+    A row of the venue ends where an ordinal is missing, so seats are neighbours where ordinals are.
+    """
+
+    def __init__(self, first: int, last: int, list_seats: ListSeats) -> None:
+        self._last = last
+        self._list_seats = list_seats
+        self._listed_to = first - 1
+        self._free: list[int] = []
+        self._taken: set[int] = set()
+        self._given: set[int] = set()
+
+    def take(self, ordinals: Iterable[int]) -> None:
+        """Seats that are no longer to be had."""
+        for ordinal in ordinals:
+            self._taken.add(ordinal)
+            self._given.discard(ordinal)
+            at = bisect_left(self._free, ordinal)
+            if at < len(self._free) and self._free[at] == ordinal:
+                del self._free[at]
+
+    def give(self, ordinals: Iterable[int]) -> None:
+        """Seats that have come free, and are not listed as such before the transaction has written that."""
+        for ordinal in ordinals:
+            self._taken.discard(ordinal)
+            if ordinal > self._listed_to:
+                self._given.add(ordinal)
+            elif ordinal not in self._free:
+                insort(self._free, ordinal)
+
+    async def first_run(self, count: int) -> list[int]:
+        """The first so many free seats next to each other, or nothing."""
+        start = 0
+        while (found := find_run(self._free, count, start)) is None:
+            if self._listed_to >= self._last:
+                return []
+            start = max(0, len(self._free) - count + 1)
+            await self._list_more()
+        return self._free[found : found + count]
+
+    async def first_run_with(self, others: Iterable[int], count: int) -> list[int]:
+        """The same, as if other seats were free too."""
+        while self._listed_to < self._last:
+            await self._list_more()
+        seats = sorted({*self._free, *others})
+        found = find_run(seats, count, 0)
+        return [] if found is None else seats[found : found + count]
+
+    async def _list_more(self) -> None:
+        more = await self._list_seats(self._listed_to, self._last)
+        listed_to = more[-1] if more else self._last
+        given = {ordinal for ordinal in self._given if ordinal <= listed_to}
+        self._given -= given
+        self._free += sorted(given.union(more) - self._taken)
+        self._listed_to = listed_to
+
+
+def find_run(ordinals: Sequence[int], count: int, start: int) -> int | None:
+    """Where, from a place on, so many ordinals follow each other."""
+    for at in range(start, len(ordinals) - count + 1):
+        if ordinals[at + count - 1] == ordinals[at] + count - 1:
+            return at
+    return None
