@@ -197,6 +197,7 @@ class _Group:
 
     async def _write(self, view: View) -> None:
         """Write what was decided, and how far the shard's numbers have come by that."""
+        await self._connection.execute(query("plan_anew"))
         if rejections := await apply_operations(self._connection, view.operations):
             raise _Rejected(rejection_status(rejections[0].reason))
         last = view.operations[-1].entry

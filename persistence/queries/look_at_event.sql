@@ -14,7 +14,11 @@
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), named AS MATERIALIZED (
-    SELECT zone, ordinal FROM seat_holds WHERE hold_id = ANY ($4::uuid[]) AND event_id = $2 AND organization_id = $3
+    -- OFFSET 0 has holds looked up by their id, each for itself. The event's own index would lead to all of its holds.
+    SELECT h.zone, h.ordinal
+    FROM unnest($4::uuid[]) AS t (hold_id)
+    CROSS JOIN LATERAL (SELECT * FROM seat_holds WHERE hold_id = t.hold_id OFFSET 0) h
+    WHERE h.event_id = $2 AND h.organization_id = $3
 ), seat_rows AS MATERIALIZED (
     SELECT ordinal, zone, status, seat_hold_id
     FROM seats
@@ -64,14 +68,14 @@ SELECT json_build_object(
                 (extract(epoch FROM h.created_at) * 1000)::bigint, h.ttl_ms, h.fingerprint, h.address, h.cart_token,
                 coalesce(h.checkout_id, ''), h.extension_key, h.epoch, h.seq, l.lines)
             ORDER BY h.created_at, h.hold_id)
-        FROM wanted
-        JOIN seat_holds h USING (hold_id)
+        FROM wanted w
+        CROSS JOIN LATERAL (SELECT * FROM seat_holds WHERE hold_id = w.hold_id AND line = 0 OFFSET 0) h
         CROSS JOIN LATERAL (
             SELECT json_agg(json_build_array(zone, ordinal, quantity) ORDER BY line) AS lines
             FROM seat_holds
             WHERE hold_id = h.hold_id
         ) l
-        WHERE h.line = 0 AND h.event_id = $2 AND h.organization_id = $3
+        WHERE h.event_id = $2 AND h.organization_id = $3
     ),
     'overdue', (SELECT json_agg(hold_id ORDER BY held_until, hold_id) FROM overdue)
 )::text
