@@ -26,14 +26,14 @@ from holdfast.engine.backend import AdminReply, EventIds, ExpireReply, HoldReply
 from holdfast.engine.errors import BackendError, Overloaded, ScriptFault, Unavailable, Unknown
 from holdfast.engine.keys import shard_of
 from holdfast.engine.status import Status
-from holdfast.persistence.apply import apply_operations
+from holdfast.persistence.apply import Collision, apply_operations
 from holdfast.persistence.errors import outcome_of
 from holdfast.persistence.persister import MARKS_CHANNEL, OUTBOX_CHANNEL, SHARD_LOCKS, Committed
 from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, Pool
 from holdfast.persistence.row_lock_view import Asks, MustLock, Sighting, View
 from holdfast.persistence.sql import query
 
-MAX_CALLS = 64
+MAX_CALLS = 256
 MAX_WAITING = 10_000
 LISTED_SEATS = 1_000
 
@@ -113,12 +113,17 @@ class GroupCommit:
             del self._waiting[event]
             _fail(waiting, Unavailable("the process stops"))
 
-    async def _serve(self, event: EventIds, calls: Sequence[Call[Any]]) -> None:
-        shard = shard_of(event.event_id, self._shards)
+    async def _serve(self, event: EventIds, calls: Sequence[Call[Any]], *, optimistic: bool = True) -> None:
+        """Answer calls. Hardly anything can collide with what is decided under the lock, so that is tried first."""
+        if not calls:
+            return
+        group = _Group(self._pool, event, shard_of(event.event_id, self._shards), calls, optimistic=optimistic)
         try:
-            await _Group(self._pool, event, shard, calls).run()
+            await group.run()
+        except Collision:
+            await self._serve(event, _unanswered(calls), optimistic=False)
         except (_Rejected, *_UNACCEPTABLE) as error:
-            await self._serve_singly(event, calls, error)
+            await self._serve_singly(event, _unanswered(calls), error)
         except BackendError as error:
             _fail(calls, error)
         except Exception as error:
@@ -131,8 +136,8 @@ class GroupCommit:
         """Find out which call it was that Postgres did not take, and refuse that one."""
         if len(calls) > 1:
             for call in calls:
-                await self._serve(event, [call])
-        elif status := _outcome(error):
+                await self._serve(event, [call], optimistic=False)
+        elif calls and (status := _outcome(error)):
             nowhere = Position(shard_of(event.event_id, self._shards), 0, 0)
             _answer(calls[0], calls[0].refuse(status, 0, nowhere))
         else:
@@ -142,11 +147,14 @@ class GroupCommit:
 class _Group:
     """Some calls to one event, in one transaction at most."""
 
-    def __init__(self, pool: Pool, event: EventIds, shard: int, calls: Sequence[Call[Any]]) -> None:
+    def __init__(
+        self, pool: Pool, event: EventIds, shard: int, calls: Sequence[Call[Any]], *, optimistic: bool
+    ) -> None:
         self._pool = pool
         self._event = event
         self._shard = shard
         self._calls = calls
+        self._optimistic = optimistic
         self._connection: Connection = None
 
     async def run(self) -> None:
@@ -197,8 +205,7 @@ class _Group:
 
     async def _write(self, view: View) -> None:
         """Write what was decided, and how far the shard's numbers have come by that."""
-        await self._connection.execute(query("plan_anew"))
-        if rejections := await apply_operations(self._connection, view.operations):
+        if rejections := await apply_operations(self._connection, view.operations, optimistic=self._optimistic):
             raise _Rejected(rejection_status(rejections[0].reason))
         last = view.operations[-1].entry
         committed = Committed(((self._shard, last.epoch, last.seq),))
@@ -286,6 +293,11 @@ def _outcome(error: Exception) -> Status | None:
     if isinstance(error, asyncpg.DataError):
         return Status.INVALID_REQUEST
     return outcome_of(error) if isinstance(error, asyncpg.PostgresError) else None
+
+
+def _unanswered(calls: Iterable[Call[Any]]) -> list[Call[Any]]:
+    """The calls that may be decided once more. Whoever has an answer must not be given what it refused."""
+    return [call for call in calls if not call.answer.done()]
 
 
 def _answer(call: Call[Reply], reply: Reply) -> None:

@@ -1,7 +1,7 @@
 """What is particular to row locks: the fence, numbers and notifications, foreign locks, Postgres in trouble."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
@@ -15,6 +15,9 @@ from holdfast.engine.errors import Overloaded, Unavailable
 from holdfast.engine.layout import compile_event
 from holdfast.engine.records import Pair
 from holdfast.engine.status import Status
+from holdfast.persistence import row_lock_group
+from holdfast.persistence.apply import Rejection
+from holdfast.persistence.operations import Operation
 from holdfast.persistence.persister import SHARD_LOCKS
 from holdfast.persistence.pool import Connection, open_pool
 from holdfast.persistence.row_lock_backend import RowLockBackend
@@ -173,6 +176,38 @@ async def test_an_id_of_another_event_spoils_only_its_own_call(hall: Hall) -> No
     # then the others have what they asked for.
     assert [reply.status for reply in replies] == [Status.DONE, Status.HOLD_ID_REUSED, Status.DONE]
     assert await letters(hall, "A-1", "A-2", "A-3") == "h.h"
+
+
+async def test_a_refusal_stands_when_the_others_are_decided_again(
+    hall: Hall, stranger: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given calls that come together: one for a taken seat, and one that collides when it is written,
+    elsewhere = compile_event(uuid4(), document())
+    await hall.save(elsewhere)
+    await hall.backend.open_event(elsewhere)
+    used = somebody()
+    await hall.backend.hold_seats(elsewhere, used, seats=[elsewhere.seats["A-1"]])
+    taken = await held(hall, "A-1")
+    written = row_lock_group.apply_operations
+
+    async def collide(connection: Connection, operations: Sequence[Operation], *, optimistic: bool) -> list[Rejection]:
+        # and the taken seat, which comes free before that,
+        if optimistic:
+            await stranger.execute("UPDATE seat_holds SET status = 'cancelled' WHERE hold_id = $1", taken)
+            await stranger.execute(
+                "UPDATE seats SET status = 'available', seat_hold_id = NULL WHERE seat_hold_id = $1", taken
+            )
+            await stranger.execute("UPDATE zones SET held = 0 WHERE event_id = $1", hall.event.event_id)
+        return await written(connection, operations, optimistic=optimistic)
+
+    monkeypatch.setattr(row_lock_group, "apply_operations", collide)
+    refused, reused = await asyncio.gather(
+        hold(hall, "A-1"), hall.backend.hold_seats(hall.event, used, seats=seats(hall, "A-2"))
+    )
+
+    # then the one that was refused is not decided again.
+    assert (refused.status, reused.status) == (Status.SEAT_HELD_BY_ANOTHER_USER, Status.HOLD_ID_REUSED)
+    assert await letters(hall, "A-1", "A-2") == ".."
 
 
 async def test_text_that_postgres_cannot_keep_is_refused(hall: Hall) -> None:
