@@ -16,6 +16,7 @@ from holdfast.engine.backend import (
     HoldReply,
     HoldsReading,
     HoldsReply,
+    Position,
 )
 from holdfast.engine.layout import CompiledEvent, EventDocument
 from holdfast.engine.status import Status
@@ -101,6 +102,9 @@ class DurableBackend:
     ) -> HoldsReply:
         reply = await self._backend.confirm_holds(event, hold_ids, sale=sale, user_id=user_id, meta=meta)
         return await self._committed(reply, Ack.POSTGRES)
+
+    async def committed(self, position: Position) -> None:
+        await self._acks.wait(position, self._timeout_s)
 
     async def block_seats(
         self,

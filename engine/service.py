@@ -17,6 +17,7 @@ from holdfast.engine.backend import (
     HoldReply,
     HoldsReading,
     HoldsReply,
+    Position,
 )
 from holdfast.engine.layout import CompiledEvent, EventDocument
 
@@ -71,6 +72,9 @@ class HoldService(Protocol):
     async def confirm_holds(
         self, event: EventRef, hold_ids: Iterable[UUID], *, sale: str, user_id: UUID | None, meta: bytes = b""
     ) -> HoldsReply: ...
+
+    async def committed(self, position: Position) -> None:
+        """Return once everything up to a position that a reading gave is in Postgres."""
 
     async def block_seats(
         self,

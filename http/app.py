@@ -3,14 +3,20 @@
 from aiohttp import web
 
 from holdfast.engine.settings import Settings
-from holdfast.http import catalogue, health, holds, reserve, stores
+from holdfast.http import catalogue, checkouts, health, holds, reserve, stores
 from holdfast.http.auth import Authenticator
 from holdfast.http.clients import ClientAddresses
 from holdfast.http.endpoints import add_endpoints, addresses_key, authenticator_key
 from holdfast.http.openapi import openapi_document, openapi_endpoint
 
 # The endpoint of the hot path comes first, because paths are tried in this order.
-ENDPOINTS = [*reserve.endpoints, *holds.endpoints, *catalogue.endpoints, *health.endpoints]
+ENDPOINTS = [
+    *reserve.endpoints,
+    *holds.endpoints,
+    *checkouts.endpoints,
+    *catalogue.endpoints,
+    *health.endpoints,
+]
 
 
 def create_app(settings: Settings) -> web.Application:
@@ -25,6 +31,7 @@ def create_app(settings: Settings) -> web.Application:
             stores.postgres_pool,
             stores.catalogue,
             stores.hold_service,
+            stores.checkouts,
             stores.hot_cache,
             stores.refusal_audit,
         )

@@ -25,7 +25,7 @@ import msgspec
 from aiohttp import web
 from multidict import CIMultiDict
 
-from holdfast.engine.audit import Caller
+from holdfast.engine.audit import Actor, Caller
 from holdfast.engine.errors import BackendError, ScriptFault
 from holdfast.http.auth import Authenticator, NotAuthenticated, Principal
 from holdfast.http.clients import ClientAddresses, address_digest, printable
@@ -140,6 +140,12 @@ class Call:
         """What the audit is told of this request."""
         return Caller(self.address, printable(self.request.headers.get("User-Agent", "")), self.request_id, source)
 
+    def actor(self, notes: str = "") -> Actor:
+        """What the audit is told of a caller who ends or changes what may belong to others."""
+        caller = self.caller()
+        who = str(self.principal.user_id)
+        return Actor(caller.address, caller.user_agent, caller.request_id, caller.source, who, notes)
+
     def add_header(self, name: str, value: str) -> None:
         """A header that goes with whatever is answered."""
         if self.headers is None:
@@ -148,16 +154,17 @@ class Call:
 
     def answer(self, status: int, data: Any) -> web.Response:
         """A success with its data in the usual envelope. `headers` of the call go with it."""
-        return self._respond(status, b'{"data":' + _encode(data) + b"}", _JSON)
+        return self.respond(status, b'{"data":' + _encode(data) + b"}", _JSON)
 
     def refuse(self, document: Problem) -> web.Response:
         """A problem."""
-        response = self._respond(document.status, _encode(document), _PROBLEM)
+        response = self.respond(document.status, _encode(document), _PROBLEM)
         if document.retry_after_seconds is not None:
             response.headers["Retry-After"] = str(document.retry_after_seconds)
         return response
 
-    def _respond(self, status: int, body: bytes, content_type: str) -> web.Response:
+    def respond(self, status: int, body: bytes, content_type: str) -> web.Response:
+        """A body that is ready to be sent."""
         headers = CIMultiDict(
             (("Content-Type", content_type), ("Cache-Control", "no-store"), ("X-Request-ID", self.request_id))
         )
@@ -233,12 +240,12 @@ def _served(app: web.Application, endpoint: Endpoint) -> Callable[[web.Request],
                 return await run(call)
             return await run(call, _decode(decoder, await _body(request, endpoint)))
         except Exception as error:
-            return _failed(call, error)
+            return failed(call, error)
 
     return handle
 
 
-def _failed(call: Call, error: Exception) -> web.Response:
+def failed(call: Call, error: Exception) -> web.Response:
     """What ended a request before its handler could answer, as a problem."""
     if isinstance(error, Refused):
         return call.refuse(error.problem)
@@ -294,7 +301,7 @@ async def _body(request: web.Request, endpoint: Endpoint) -> bytes:
     """The body, checked for its size and kind before it is looked at."""
     if not request.body_exists:
         return b""
-    if request.headers.get("Content-Type", _JSON) != _JSON and request.content_type != _JSON:
+    if request.content_type != _JSON and "Content-Type" in request.headers:
         raise Refused(problem("unsupported_media_type"))
     limit = endpoint.body_bytes_max
     if (request.content_length or 0) > limit:

@@ -6,6 +6,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 from http import HTTPStatus
+from uuid import UUID
 
 import msgspec
 
@@ -28,18 +29,15 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_in: int | None = None
     seats: tuple[str, ...] | None = None
     zones: tuple[str, ...] | None = None
+    holds: tuple[UUID, ...] | None = None
+    checkout_id: UUID | None = None
 
 
-class Reason:
+class Reason(msgspec.Struct, frozen=True):
     """A reason: the status that goes with it, and what to say."""
 
-    def __init__(self, status: HTTPStatus, detail: str) -> None:
-        self.status = status
-        self.detail = detail
-        # Looked up once, because an enumeration is slow to give them.
-        self.code = status.value
-        self.title = status.phrase
-        self.retry_after_seconds = RETRY_AFTER_S if status is HTTPStatus.SERVICE_UNAVAILABLE else None
+    status: HTTPStatus
+    detail: str
 
 
 # What backends answer. The status is the one of the outcome.
@@ -83,6 +81,10 @@ _OWN = {
     "request_timeout": Reason(HTTPStatus.REQUEST_TIMEOUT, "The body of the request took too long to arrive."),
     "body_too_large": Reason(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body of the request is too large."),
     "unsupported_media_type": Reason(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Send JSON, as `application/json`."),
+    "checkout_not_found": Reason(HTTPStatus.NOT_FOUND, "There is no such checkout."),
+    "checkout_completed": Reason(HTTPStatus.CONFLICT, "The checkout was completed: its seats are sold."),
+    "checkout_failed": Reason(HTTPStatus.CONFLICT, "The payment of the checkout failed: its seats were released."),
+    "checkout_cancelled": Reason(HTTPStatus.CONFLICT, "The checkout was cancelled: its seats were released."),
     "internal_error": Reason(
         HTTPStatus.INTERNAL_SERVER_ERROR, "Something is broken here. It was written down under the request id."
     ),
@@ -139,20 +141,26 @@ def problem(
     expires_in: int | None = None,
     seats: tuple[str, ...] | None = None,
     zones: tuple[str, ...] | None = None,
+    holds: tuple[UUID, ...] | None = None,
+    checkout_id: UUID | None = None,
 ) -> Problem:
     """The problem for a reason. A client that is told "not now" is told when to try again as well."""
     reason = REASONS[error]
+    if retry_after_seconds is None and reason.status is HTTPStatus.SERVICE_UNAVAILABLE:
+        retry_after_seconds = RETRY_AFTER_S
     return Problem(
         type="about:blank",
-        title=reason.title,
-        status=reason.code,
+        title=reason.status.phrase,
+        status=reason.status.value,
         error=error,
         detail=detail or reason.detail,
-        retry_after_seconds=retry_after_seconds or reason.retry_after_seconds,
+        retry_after_seconds=retry_after_seconds,
         expires_at=expires_at,
         expires_in=expires_in,
         seats=seats,
         zones=zones,
+        holds=holds,
+        checkout_id=checkout_id,
     )
 
 

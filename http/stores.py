@@ -20,6 +20,7 @@ from redis.exceptions import RedisError
 from holdfast.engine.acks import Acks
 from holdfast.engine.audit import RefusalLog
 from holdfast.engine.catalogue import Catalogue
+from holdfast.engine.checkouts import Checkouts
 from holdfast.engine.durable import DurableBackend
 from holdfast.engine.errors import Unavailable
 from holdfast.engine.hot_cache import HotCache
@@ -30,7 +31,9 @@ from holdfast.engine.settings import Settings
 from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.engine.wire import Wire
 from holdfast.persistence.catalogue import list_event_ids, load_event
+from holdfast.persistence.checkouts import StoredCheckouts
 from holdfast.persistence.event_changes import follow_event_changes
+from holdfast.persistence.kept_answers import KeptAnswers
 from holdfast.persistence.marks import follow_marks
 from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, open_pool
 from holdfast.persistence.refusals import RefusalAudit
@@ -47,6 +50,8 @@ postgres_key = web.AppKey("postgres", asyncpg.Pool)
 holds_key: web.AppKey[HoldService] = web.AppKey("holds")
 catalogue_key = web.AppKey("catalogue", Catalogue)
 hot_cache_key = web.AppKey("hot_cache", HotCache)
+checkouts_key = web.AppKey("checkouts", Checkouts)
+kept_answers_key = web.AppKey("kept_answers", KeptAnswers)
 refusals_key: web.AppKey[RefusalLog] = web.AppKey("refusals")
 
 _log = logging.getLogger(__name__)
@@ -124,6 +129,13 @@ async def hot_cache(app: web.Application) -> AsyncIterator[None]:
 
     async with _beside(follow()):
         yield
+
+
+async def checkouts(app: web.Application) -> AsyncIterator[None]:
+    """Checkouts, and the answers that repeats are given."""
+    app[checkouts_key] = Checkouts(app[holds_key], StoredCheckouts(app[postgres_key]))
+    app[kept_answers_key] = KeptAnswers(app[postgres_key])
+    yield
 
 
 async def refusal_audit(app: web.Application) -> AsyncIterator[None]:

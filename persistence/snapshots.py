@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 from holdfast.engine.settings import Settings
 from holdfast.persistence.apply import columns
 from holdfast.persistence.fence import ShardControl, enter_shard, read_controls
+from holdfast.persistence.kept_answers import forget_answers
 from holdfast.persistence.pool import POSTGRES_ERRORS, Pool, open_pool
 from holdfast.persistence.retained_log import last_number
 from holdfast.persistence.sql import query
@@ -45,7 +46,7 @@ async def snapshot(settings: Settings) -> None:
 
 
 async def sweep(settings: Settings) -> None:
-    """End overdue rows every few seconds, until cancelled."""
+    """End overdue rows and forget old answers every few seconds, until cancelled."""
     async with (
         Redis.from_url(settings.redis_url) as redis,
         open_pool(settings.postgres_dsn, name="sweep", max_size=1, statement_timeout_ms=None) as pool,
@@ -54,6 +55,7 @@ async def sweep(settings: Settings) -> None:
         async def end() -> None:
             if ended := await sweep_overdue(redis, pool):
                 _log.warning("%d holds were overdue and not ended by the log: does a reaper run?", ended)
+            await forget_answers(pool)
 
         await _every(SWEEP_INTERVAL_S, end, "overdue rows were not swept")
 

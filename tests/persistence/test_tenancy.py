@@ -40,6 +40,10 @@ ROWS = {
         INSERT INTO occupancy_snapshots (event_id, taken_at, organization_id, capacity, held, sold, blocked)
         VALUES ($2, now(), $1, 1, 0, 0, 0)
     """,
+    "kept_answers": """
+        INSERT INTO kept_answers (organization_id, user_id, path, key, fingerprint, claim)
+        VALUES ($1, $2, '/', 'k', '', gen_random_uuid())
+    """,
     "rejections": """
         INSERT INTO rejections (shard, epoch, seq, organization_id, event_id, hold_id, operation, reason)
         VALUES (0, 1, (SELECT count(*) FROM rejections), $1, $2, gen_random_uuid(), 'hold', '')
