@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 import redis
@@ -22,7 +22,7 @@ import uvloop
 from holdfast.engine.backend import Holder
 from holdfast.engine.layout import CompiledEvent, compile_event
 from holdfast.engine.reaper import REAP_BATCH
-from holdfast.engine.records import pack_zone
+from holdfast.engine.records import pack_pairs, pack_zone
 from holdfast.engine.redis_backend import RedisBackend
 from holdfast.engine.shards import FIRST_EPOCH, open_shards
 from holdfast.engine.status import Status
@@ -30,6 +30,7 @@ from holdfast.engine.wire import Wire
 from holdfast.loadtest.script_calls import (
     META,
     RETENTION_MS,
+    SEATS_PER_ROW,
     SHARDS,
     Words,
     allocate_calls,
@@ -46,7 +47,7 @@ from holdfast.loadtest.script_calls import (
 from holdfast.lua import SCRIPTS, bundle, scripts
 
 CALLERS = 64
-CLIENT_ROUNDS = 3
+CLIENT_ROUNDS = 9
 PIPELINE = 500
 BASELINES = Path(__file__).resolve().parent / "baselines"
 
@@ -61,7 +62,7 @@ class Size(msgspec.Struct, frozen=True):
     small_seats: int = 1_000
     rounds: int = 20
     calls: int = 500
-    wire_calls: int = 20_000
+    wire_calls: int = 40_000
 
 
 class ScriptFigures(msgspec.Struct, frozen=True):
@@ -78,10 +79,12 @@ class ScriptFigures(msgspec.Struct, frozen=True):
     allocate_empty_us: float
     allocate_sold_in_order_us: float
     allocate_sold_scattered_us: float
-    allocate_unhinted_us: float
+    allocate_after_release_us: float
+    allocate_unsearched_us: float
     allocate_empty_to_hold: float
     allocate_95_sold_to_hold: float
-    allocate_unhinted_to_hold: float
+    allocate_after_release_to_hold: float
+    allocate_unsearched_to_hold: float
     live_holds: int
     bytes_per_live_hold: float
     reaped_holds: int
@@ -114,7 +117,7 @@ async def _run(url: str, size: Size, report: Report) -> ScriptFigures:
             large, bytes_per_hold = await bench.fill()
             small_us, large_us = await bench.compare_sizes(large)
             report("best available …")
-            plain, empty, in_order, scattered, unhinted = await bench.compare_allocations()
+            plain, empty, in_order, scattered, released, unsearched = await bench.compare_allocations()
             report(f"{size.seats:,} holds expire at once …")
             reaped, longest_us = bench.reap(large)
             report(f"wire against redis-py, {CALLERS} callers …")
@@ -134,10 +137,12 @@ async def _run(url: str, size: Size, report: Report) -> ScriptFigures:
         allocate_empty_us=empty,
         allocate_sold_in_order_us=in_order,
         allocate_sold_scattered_us=scattered,
-        allocate_unhinted_us=unhinted,
+        allocate_after_release_us=released,
+        allocate_unsearched_us=unsearched,
         allocate_empty_to_hold=empty / plain,
         allocate_95_sold_to_hold=max(in_order, scattered) / plain,
-        allocate_unhinted_to_hold=unhinted / plain,
+        allocate_after_release_to_hold=released / plain,
+        allocate_unsearched_to_hold=unsearched / plain,
         live_holds=size.seats,
         bytes_per_live_hold=bytes_per_hold,
         reaped_holds=reaped,
@@ -202,11 +207,13 @@ class Bench:
             large_times.append(self._time(large_calls, size.calls))
         return median(small_times), median(large_times)
 
-    async def compare_allocations(self) -> tuple[float, float, float, float, float]:
-        """Median cost of a plain hold, and of four seats together in four cases.
+    async def compare_allocations(self) -> tuple[float, float, float, float, float, float]:
+        """Median cost of a plain hold, and of four seats together in five cases.
 
         The event is empty; it sold from the best seat on; single seats are left all over the house (in both of these
-        only the far end has four together); the same with all that earlier searches have ruled out forgotten.
+        only the far end has four together). Then, in the last of these events, after four seats have come free in the
+        sold part: the dearer of the search that finds them and of the one that has to look further; and a search when
+        nothing is known of earlier ones.
         """
         size = self._size
         calls = max(20, size.calls // 10)
@@ -214,7 +221,8 @@ class Bench:
         kinds = ("empty", "in_order", "scattered")
         events = {kind: await self._open(size.seats) for kind in kinds}
         # Rows that stay free at the far end, enough for every allocation of the measurement.
-        far_end = len(events["empty"].map) - ordinal_of((size.rounds + 1) * calls * 5)
+        far_end = len(events["empty"].map) - ordinal_of((size.rounds + 4) * calls * 5)
+        returning = self._hold_fours(events["scattered"], calls, far_end)
         self._sell(events["in_order"], lambda ordinal: ordinal < far_end)
         luck = random.Random(1)  # noqa: S311 - a figure must be repeatable, not secret
         self._sell(events["scattered"], lambda ordinal: ordinal < far_end and (ordinal % 2 == 1 or luck.random() < 0.9))
@@ -226,11 +234,18 @@ class Bench:
             for kind in kinds:
                 times[kind].append(self._time(allocations[kind], calls))
         empty, in_order, scattered = (median(times[kind]) for kind in kinds)
-        unhinted = []
+        found, further, unsearched = [], [], []
+        for hold_id in returning:
+            await self._backend.release_holds(
+                events["scattered"], [hold_id], user_id=None, reason="user_cancelled", meta=META
+            )
+            found.append(self._time(allocations["scattered"], 1))
+            further.append(self._time(allocations["scattered"], 1))
         for _ in range(calls):
-            self._server.hdel(event_keys(events["scattered"]).key("counts"), "runs:0")
-            unhinted.append(self._time(allocations["scattered"], 1))
-        return median(plain_times), empty, in_order, scattered, median(unhinted)
+            self._server.hdel(event_keys(events["scattered"]).key("counts"), "runs")
+            unsearched.append(self._time(allocations["scattered"], 1))
+        released = max(median(found), median(further))
+        return median(plain_times), empty, in_order, scattered, released, median(unsearched)
 
     def reap(self, event: CompiledEvent) -> tuple[int, float]:
         """Let every hold of the event end at once and reap them: how many, and the longest call in microseconds."""
@@ -302,15 +317,28 @@ class Bench:
         stats = self._server.info("commandstats").get("cmdstat_evalsha", {"usec": 0})
         return float(stats["usec"])
 
+    def _hold_fours(self, event: CompiledEvent, count: int, far_end: int) -> list[UUID]:
+        """Holds of four seats next to each other, spread over the part of the house before the far end."""
+        script, keys = scripts()["hold_seats"], event_keys(event)
+        rows = far_end // (SEATS_PER_ROW + 1)
+        hold_ids = []
+        for place in range(count):
+            first = ordinal_of(place * rows // count * SEATS_PER_ROW)
+            hold_id, seats = uuid4(), pack_pairs([(0, first + seat) for seat in range(4)])
+            arguments = event_arguments(event) | hold_arguments(first) | {"hold": hold_id.bytes, "seats": seats}
+            self._time(iter([words(script, keys, **arguments)]), 1)
+            hold_ids.append(hold_id)
+        return hold_ids
+
     def _sell(self, event: CompiledEvent, sold: Callable[[int], bool]) -> None:
-        """Write seats as sold straight into the map and the counters, without the hundred thousand sales."""
+        """Write free seats as sold straight into the map and the counters, without the hundred thousand sales."""
         keys = event_keys(event)
-        seats = bytes(
-            ord("s") if byte == ord(".") and sold(ordinal) else byte for ordinal, byte in enumerate(event.map)
-        )
+        before = self._server.get(keys.key("map"))
+        seats = bytes(ord("s") if byte == ord(".") and sold(ordinal) else byte for ordinal, byte in enumerate(before))
         self._server.set(keys.key("map"), seats)
         zone = event.zones[0].document
-        self._server.hset(keys.key("counts"), "0", pack_zone(zone.capacity, len(zone.seats), sold=seats.count(b"s")))
+        counters = pack_zone(zone.capacity, len(zone.seats), held=seats.count(b"h"), sold=seats.count(b"s"))
+        self._server.hset(keys.key("counts"), "0", counters)
 
 
 async def _throughput(

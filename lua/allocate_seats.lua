@@ -42,8 +42,8 @@
 --   stale_config, event_unavailable, event_not_available, event_sales_closed, busy, seat_not_found,
 --   user_limit_exceeded, address_limit_exceeded, rate_limit_exceeded, no_available_seats, block_at_capacity, done
 -- Log: expire for overdue holds, at most 64, where their seats or units were needed, then hold.
--- Cost: O(zone) at the speed of a plain search for text, and only what no earlier search has ruled out; at most 64
--- overdue holds and 128 earlier holds of the same holder.
+-- Cost: O(zone) at the speed of a plain search for text, less the blocks an earlier search has ruled out and where no
+-- seat has come free since; at most 64 overdue holds and 128 earlier holds of the same holder.
 
 -- @include status
 -- @include layout
@@ -65,9 +65,8 @@ elseif units > max_units or units > MAX_UNITS then
 end
 
 local zone_names, seat_zones, totals = { zone }, 1, { [zone] = units }
-local hints_field = 'runs:' .. zone
-local counts = call('HMGET', KEY_COUNTS, 'version', zone, hints_field)
-local event_version, hints = counts[1], counts[3]
+local counts = call('HMGET', KEY_COUNTS, 'version', zone, 'runs')
+local event_version, known_runs = counts[1], counts[3] or ''
 if not event_version then
   return { EVENT_NOT_FOUND, '', 0, now_ms, 0, '', '' }
 end
@@ -106,7 +105,8 @@ for i = 1, units do
 end
 local seats = table.concat(chosen)
 -- @include place_hold
-if #due_ids == 0 then
-  -- @include write_hints
+-- Where holds have ended, the digits have just been written anew.
+if ruled_out and #due_ids == 0 then
+  call('HSET', KEY_COUNTS, 'runs', known_runs)
 end
 return { DONE, ARG_HOLD, ends_ms, now_ms, shard_seq, seats, quantities }

@@ -52,7 +52,7 @@ end
 -- @include negate
 -- @include pack_blocks
 -- @include zone_counters
--- @include forget_hints
+-- @include note_free_runs
 local blocked_seats, unknown, unknown_zones = {}, {}, {}
 for _, seat in ipairs(seats) do
   local byte = call('GETRANGE', KEY_MAP, seat[2], seat[2])
@@ -82,7 +82,6 @@ end
 local changed, places = table.concat(blocked_seats), table.concat(unblocked)
 append_log('unblock', '', pack_blocks({ { seats = changed, quantities = places } }))
 write_seats(changed, '.')
-local returned = count_zones({}, changed, places)
-move_units({}, {}, negate(returned))
-forget_hints(returned)
+note_free_runs(changed)
+move_units({}, {}, negate(count_zones({}, changed, places)))
 return { DONE, now_ms, shard_seq, changed, places }

@@ -1,5 +1,6 @@
 """Calls scripts word by word, as the engine never would, and looks at everything they left behind."""
 
+import re
 import struct
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -24,6 +25,7 @@ from holdfast.lua import scripts
 from support.engine import Stage, stage
 
 RETENTION_MS = 3_600_000
+SEARCH_BLOCK_BYTES = 4096
 _CREATED_MS_AT = 25
 
 
@@ -202,6 +204,7 @@ async def audit(on: Stage) -> None:
     assert held_seats.keys() == {at for at, byte in enumerate(seat_map) if byte == ord("h")}
     for ordinal, hold_id in held_seats.items():
         assert owners[16 * ordinal : 16 * ordinal + 16] == hold_id.bytes
+    assert hidden_runs(seat_map, counters.get(b"runs", b"")) == []
     places = Counter[int]()
     for hold in live.values():
         for quantity in hold.quantities:
@@ -214,6 +217,17 @@ async def audit(on: Stage) -> None:
             assert (units_held, units_sold, units_blocked) == bytes_counted
         else:
             assert units_held == places[zone.index]
+
+
+def hidden_runs(seat_map: bytes, digits: bytes) -> list[tuple[int, int]]:
+    """Seats from which more free seats follow each other than the digit of their block says, and how many."""
+    hidden = []
+    for run in re.finditer(rb"\.+", seat_map):
+        for block in range(run.start() // SEARCH_BLOCK_BYTES, (run.end() - 1) // SEARCH_BLOCK_BYTES + 1):
+            first = max(run.start(), block * SEARCH_BLOCK_BYTES)
+            if block < len(digits) and min(run.end() - first, 8) > int(digits[block : block + 1]):
+                hidden.append((first, run.end() - first))
+    return hidden
 
 
 def _right_arguments(on: Stage) -> dict[str, bytes]:

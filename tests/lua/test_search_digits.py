@@ -1,0 +1,118 @@
+"""What a search for neighbours has ruled out never hides seats that have come free since."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from holdfast.engine.layout import EventDocument, ZoneDocument, ZoneType
+from holdfast.engine.status import Status
+from support.engine import Stage, document, seats
+from support.scripts import SEARCH_BLOCK_BYTES, allocate, audit, audited, hidden_runs, pairs, reap, release
+
+PER_ROW = 1_000
+ROWS = {"left": 8, "right": 6}
+# Places around the ends of blocks, of rows and of zones, and one in the middle of a block.
+CORNERS = (0, 997, 2000, 4091, 7998, 8008, 8187, 12283, 13000)
+PLACES = tuple(place for corner in CORNERS for place in range(corner, corner + 10))
+
+
+class Step(NamedTuple):
+    """One thing that happens: to the seat or the hold that `place` points at, and how `many` of them."""
+
+    what: str
+    place: int
+    many: int
+
+
+STEPS = st.builds(
+    Step,
+    st.sampled_from(["allocate"] * 4 + ["hold", "release", "release", "lapse", "reap", "block", "unblock", "unblock"]),
+    st.integers(0, len(PLACES) - 1),
+    st.integers(1, 10),
+)
+
+
+def arena() -> EventDocument:
+    """Two zones over four blocks, in which only the places above are not blocked."""
+    zones = tuple(
+        ZoneDocument(name, ZoneType.RESERVED_SEATING, name, rows * PER_ROW, seats(rows, PER_ROW, f"{name}-"))
+        for name, rows in ROWS.items()
+    )
+    ids = [seat.seat_id for zone in zones for seat in zone.seats]
+    free = {place - place // (PER_ROW + 1) for place in PLACES}
+    blocked = frozenset(seat_id for at, seat_id in enumerate(ids) if at not in free)
+    return msgspec.structs.replace(document(), zones=zones, blocked_seat_ids=blocked)
+
+
+# Shrinking a workload takes minutes: what failed is printed as it was.
+@settings(
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
+@given(steps=st.lists(STEPS, min_size=30, max_size=80))
+def test_no_run_is_ever_hidden(server_url: str, steps: Sequence[Step]) -> None:
+    asyncio.run(_play(server_url, steps))
+
+
+async def test_what_is_ruled_out_is_noted_and_lifted(server_url: str) -> None:
+    async with audited(server_url, arena()) as on:
+        taken = await allocate(on, 8)
+        assert taken.hold_id is not None
+        while (await allocate(on, 8)).seats[0].value < SEARCH_BLOCK_BYTES:
+            assert await _digits(on) == b""
+        assert await _digits(on) == b"78"
+
+        await release(on, taken.hold_id)
+
+        assert await _digits(on) == b"88"
+        assert (await allocate(on, 8)).seats == taken.seats
+
+
+async def _play(url: str, steps: Sequence[Step]) -> None:
+    async with audited(url, arena()) as on:
+        ordinals = {pair.value: seat_id for seat_id, pair in on.event.seats.items()}
+        live: list[UUID] = []
+        for step in steps:
+            near = [ordinals[place] for place in PLACES[step.place : step.place + step.many] if place in ordinals]
+            if step.what == "allocate":
+                await _allocate_first_run(on, step, live)
+            elif step.what == "hold":
+                reply = await on.hold(*near)
+                live += [reply.hold_id] if reply.status is Status.DONE and reply.hold_id else []
+            elif step.what == "block":
+                await on.backend.block_seats(on.event, seats=pairs(on, *near))
+            elif step.what == "unblock":
+                await on.backend.unblock_seats(on.event, seats=pairs(on, *near))
+            elif step.what == "reap":
+                await reap(on, limit=step.many)
+            elif live:
+                hold_id = live.pop(step.place % len(live))
+                if step.what == "release":
+                    await on.backend.release_holds(on.event, [hold_id], user_id=None, reason="admin_override")
+                elif await on.redis.zscore(on.keys.key("expiry"), hold_id.bytes) is not None:
+                    await on.lapse(hold_id)
+            assert hidden_runs(await on.redis.get(on.keys.key("map")) or b"", await _digits(on)) == []
+        await audit(on)
+
+
+async def _allocate_first_run(on: Stage, step: Step, live: list[UUID]) -> None:
+    """Ask for neighbours: where the map has some, they are the first it has."""
+    zone = on.event.zones[step.place % 2]
+    before = await on.redis.get(on.keys.key("map")) or b""
+    first = before.find(b"." * step.many, zone.first, zone.last + 1)
+    reply = await allocate(on, step.many, zone=zone.index)
+    if first >= 0:
+        assert (reply.status, reply.seats[0].value) == (Status.DONE, first)
+    if reply.status is Status.DONE and reply.hold_id:
+        live.append(reply.hold_id)
+
+
+async def _digits(on: Stage) -> bytes:
+    return await on.redis.hget(on.keys.key("counts"), "runs") or b""
