@@ -42,7 +42,10 @@ class EventState(StrEnum):
     @property
     def selling(self) -> int:
         """The code by which scripts know it: 1 sells, 2 is cancelled, 0 is anything else."""
-        return {EventState.PUBLISHED: 1, EventState.LIVE: 1, EventState.CANCELLED: 2}.get(self, 0)
+        return _SELLING.get(self, 0)
+
+
+_SELLING = {EventState.PUBLISHED: 1, EventState.LIVE: 1, EventState.CANCELLED: 2}
 
 
 class ZoneType(StrEnum):

@@ -2,6 +2,7 @@
 
 import errno
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -42,6 +43,19 @@ def available_port(host: str, port: int = 0) -> int:
     with listen(host, port) as probe:
         number: int = probe.getsockname()[1]
         return number
+
+
+def await_listener(host: str, port: int, timeout_s: float = 30.0) -> None:
+    """Return once somebody answers on a port, or raise an OperatorError."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            with socket.create_connection((host, port), timeout=1.0):
+                return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise OperatorError(f"Nothing answered on port {port} within {timeout_s:.0f} seconds.") from None
+            time.sleep(0.02)
 
 
 def http_url(host: str, port: int) -> str:

@@ -301,7 +301,7 @@ async def _body(request: web.Request, endpoint: Endpoint) -> bytes:
     """The body, checked for its size and kind before it is looked at."""
     if not request.body_exists:
         return b""
-    if request.content_type != _JSON and "Content-Type" in request.headers:
+    if request.headers.get("Content-Type", _JSON) != _JSON and request.content_type != _JSON:
         raise Refused(problem("unsupported_media_type"))
     limit = endpoint.body_bytes_max
     if (request.content_length or 0) > limit:

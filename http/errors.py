@@ -33,11 +33,16 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     checkout_id: UUID | None = None
 
 
-class Reason(msgspec.Struct, frozen=True):
+class Reason:
     """A reason: the status that goes with it, and what to say."""
 
-    status: HTTPStatus
-    detail: str
+    def __init__(self, status: HTTPStatus, detail: str) -> None:
+        self.status = status
+        self.detail = detail
+        # Looked up once, because an enumeration is slow to give them.
+        self.code = status.value
+        self.title = status.phrase
+        self.retry_after_seconds = RETRY_AFTER_S if status is HTTPStatus.SERVICE_UNAVAILABLE else None
 
 
 # What backends answer. The status is the one of the outcome.
@@ -146,15 +151,13 @@ def problem(
 ) -> Problem:
     """The problem for a reason. A client that is told "not now" is told when to try again as well."""
     reason = REASONS[error]
-    if retry_after_seconds is None and reason.status is HTTPStatus.SERVICE_UNAVAILABLE:
-        retry_after_seconds = RETRY_AFTER_S
     return Problem(
         type="about:blank",
-        title=reason.status.phrase,
-        status=reason.status.value,
+        title=reason.title,
+        status=reason.code,
         error=error,
         detail=detail or reason.detail,
-        retry_after_seconds=retry_after_seconds,
+        retry_after_seconds=retry_after_seconds or reason.retry_after_seconds,
         expires_at=expires_at,
         expires_in=expires_in,
         seats=seats,

@@ -22,7 +22,7 @@ from holdfast.engine.policy import AckRule, Policy
 from holdfast.engine.records import Pair
 from holdfast.engine.status import Status
 from holdfast.http.endpoints import Call
-from holdfast.http.errors import Refused, problem, reason_of, reasons_of
+from holdfast.http.errors import Problem, Refused, problem, reason_of, reasons_of
 from holdfast.http.stores import catalogue_key, refusals_key, settings_key
 
 # Reasons for which a request to hold anything may be refused.
@@ -75,6 +75,14 @@ _RETRY_LATER_S = 60
 
 # An event changes in Postgres first, and a moment later in Redis.
 _STALE_PAUSES_S = (0.0, 0.05, 0.2)
+
+# Everybody who asks for a hot seat within a second is told the same.
+_recent_refusals: dict[tuple[object, ...], Problem] = {}
+_RECENT_REFUSALS_MAX = 1000
+
+# By the version of the event, which is quicker to look up than a policy.
+_stated_limits: dict[str, str] = {}
+_STATED_LIMITS_MAX = 1000
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -177,27 +185,35 @@ def refuse_hold(
         caller=call.caller(),
     )
     lifts_in_s = max(0, -(-(until_ms - now_ms) // 1000)) if until_ms else None
-    lifts_at = datetime.fromtimestamp(until_ms / 1000, UTC) if until_ms else None
     limit = _LIMITS.get(status)
     if limit is not None:
         retry_after_s = max(1, lifts_in_s) if lifts_in_s is not None else _RETRY_LATER_S
         call.add_header("RateLimit", f'"{limit}";r=0;t={retry_after_s}')
         return call.refuse(problem(reason_of(status), retry_after_seconds=retry_after_s))
-    return call.refuse(
-        problem(
+    key = (event.version, status, until_ms, lifts_in_s, seats, quantities)
+    document = _recent_refusals.get(key)
+    if document is None:
+        if len(_recent_refusals) >= _RECENT_REFUSALS_MAX:
+            _recent_refusals.clear()
+        document = _recent_refusals[key] = problem(
             reason_of(status),
-            expires_at=lifts_at,
+            expires_at=datetime.fromtimestamp(until_ms / 1000, UTC) if until_ms else None,
             expires_in=lifts_in_s,
             seats=tuple(event.seat_at[seat.value].seat_id for seat in seats if seat.value in event.seat_at) or None,
             zones=tuple(event.zones[zone].document.zone_id for zone, _ in quantities if zone < len(event.zones))
             or None,
         )
-    )
+    return call.refuse(document)
 
 
 def state_limits(call: Call, event: CompiledEvent) -> None:
     """Tell the client the limits that the event has."""
-    if stated := _rate_limit_policy(event.document.policy):
+    stated = _stated_limits.get(event.version)
+    if stated is None:
+        if len(_stated_limits) >= _STATED_LIMITS_MAX:
+            _stated_limits.clear()
+        stated = _stated_limits[event.version] = _rate_limit_policy(event.document.policy)
+    if stated:
         call.add_header("RateLimit-Policy", stated)
 
 
@@ -218,7 +234,6 @@ def say_time(seconds: int) -> str:
     return f"{seconds} seconds" if not minutes else "1 minute" if minutes == 1 else f"{minutes} minutes"
 
 
-@lru_cache(maxsize=1000)
 def _rate_limit_policy(policy: Policy) -> str:
     """The limits as draft-ietf-httpapi-ratelimit-headers writes them: a quota, and a window where there is one."""
     stated = []

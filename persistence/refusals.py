@@ -56,7 +56,10 @@ class RefusalAudit:
         caller: Caller,
     ) -> None:
         """Note a refusal. Cheap enough for every one of them."""
-        tally = self._tallies.setdefault((organization_id, event_id, status), _Tally(0, []))
+        key = (organization_id, event_id, status)
+        tally = self._tallies.get(key)
+        if tally is None:
+            tally = self._tallies[key] = _Tally(0, [])
         tally.count += 1
         if len(tally.samples) < SAMPLES:
             now = datetime.now(UTC)

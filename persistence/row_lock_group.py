@@ -30,7 +30,7 @@ from holdfast.persistence.apply import Collision, apply_operations
 from holdfast.persistence.errors import outcome_of
 from holdfast.persistence.persister import MARKS_CHANNEL, OUTBOX_CHANNEL, SHARD_LOCKS, Committed
 from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, Pool
-from holdfast.persistence.row_lock_view import Asks, MustLock, Sighting, View
+from holdfast.persistence.row_lock_view import Asks, MustLock, SeatsLocked, Sighting, View
 from holdfast.persistence.sql import query
 
 MAX_CALLS = 256
@@ -122,26 +122,27 @@ class GroupCommit:
             await group.run()
         except Collision:
             await self._serve(event, _unanswered(calls), optimistic=False)
-        except (_Rejected, *_UNACCEPTABLE) as error:
-            await self._serve_singly(event, _unanswered(calls), error)
         except BackendError as error:
             _fail(calls, error)
         except Exception as error:
-            _log.exception("calls to event %s failed", event.event_id)
-            _fail(calls, ScriptFault(f"a call failed unexpectedly: {error!r}"))
+            # Nothing is written. One call's trouble is not for the others to have.
+            await self._serve_singly(event, _unanswered(calls), error)
         finally:
             _fail(calls, Unknown("the process stops"))
 
     async def _serve_singly(self, event: EventIds, calls: Sequence[Call[Any]], error: Exception) -> None:
-        """Find out which call it was that Postgres did not take, and refuse that one."""
+        """Find out which call it was that could not be served, and say so to that one."""
         if len(calls) > 1:
             for call in calls:
                 await self._serve(event, [call], optimistic=False)
         elif calls and (status := _outcome(error)):
             nowhere = Position(shard_of(event.event_id, self._shards), 0, 0)
             _answer(calls[0], calls[0].refuse(status, 0, nowhere))
+        elif isinstance(error, SeatsLocked):
+            _fail(calls, Overloaded("somebody else is changing the same seats"))
         else:
-            _fail(calls, ScriptFault(f"Postgres does not take a change: {error}"))
+            _log.error("a call to event %s failed: %r", event.event_id, error, exc_info=error)
+            _fail(calls, ScriptFault(f"a call failed in a way it never should: {error!r}"))
 
 
 class _Group:

@@ -15,7 +15,6 @@ import msgspec
 
 from holdfast.engine.audit import Actor
 from holdfast.engine.backend import EventIds, Position, StoredHold
-from holdfast.engine.errors import Overloaded
 from holdfast.engine.records import Block, HoldRecord, LogEntry, Pair, ZoneCounts
 from holdfast.persistence.operations import Administer, End, Extend, Hold, Operation, Sell
 from holdfast.persistence.row_lock_runs import FreeSeats
@@ -29,6 +28,10 @@ _SERVED_HERE = "db"
 
 class MustLock(Exception):
     """The call would change something: it has to decide again under the shard's lock."""
+
+
+class SeatsLocked(Exception):
+    """Somebody else has locked seats that a call is about to change, and that it cannot do without."""
 
 
 class Asks(msgspec.Struct, frozen=True):
@@ -225,9 +228,9 @@ class View:
         return wanted <= self._locked
 
     async def lock_all(self, ordinals: Iterable[int]) -> None:
-        """Lock seats that are about to change. Raises Overloaded if somebody else has one of them."""
+        """Lock seats that are about to change. Raises SeatsLocked if somebody else has one of them."""
         if not await self.lock(ordinals):
-            raise Overloaded("somebody else is changing the same seats")
+            raise SeatsLocked
 
     async def lock_holds(self, holds: Iterable[Held]) -> None:
         """Lock the seats of holds that are about to change. Raises as lock_all does."""

@@ -6,20 +6,16 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import msgspec
-import uvloop
-from aiohttp import web
 
 from holdfast.commands import own_command, positive, read_settings
 from holdfast.engine.settings import Settings
 from holdfast.http.app import create_app
+from holdfast.http.server import run_server
 from holdfast.ports import http_url, listen, reserve
 from holdfast.processes import spawn, until_stopped
 
 if TYPE_CHECKING:
     from holdfast.commands import Commands
-
-# How long open requests may take to finish after a stop signal.
-SHUTDOWN_TIMEOUT_SECONDS = 10.0
 
 
 def add_parser(commands: "Commands") -> None:
@@ -55,14 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _serve(settings: Settings) -> None:
     with listen(settings.host, settings.port, reuse_port=True) as listener:
         print(f"Serving on {http_url(settings.host, settings.port)}", flush=True)
-        web.run_app(
-            create_app(settings),
-            sock=listener,
-            print=None,
-            access_log=None,
-            shutdown_timeout=SHUTDOWN_TIMEOUT_SECONDS,
-            loop=uvloop.new_event_loop(),
-        )
+        run_server(create_app(settings), listener)
 
 
 def _supervise(settings: Settings, workers: int) -> None:

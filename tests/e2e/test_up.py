@@ -36,8 +36,8 @@ def test_up_serves_and_writes_down_what_runs(up: StartUp) -> None:
     assert set(run["pids"]) == {"redis", "postgres", "front_ends", "keepers"}
     assert set(run["demo"]) == {"organization_id", "event_id"}
     assert all(is_running(pid) for pid in pids(run))
-    assert get(f"{run['http_url']}/healthz") == b'{"data": {"status": "ok"}}'
-    assert get(f"{run['http_url']}/readyz") == b'{"data": {"status": "ready"}}'
+    assert get(f"{run['http_url']}/healthz") == b'{"data":{"status":"ok"}}'
+    assert get(f"{run['http_url']}/readyz") == b'{"data":{"status":"ready"}}'
 
 
 def test_up_says_where_it_is_how_to_try_it_and_how_to_stop_it(up: StartUp) -> None:
@@ -194,7 +194,7 @@ def test_an_ordinary_user_can_run_it(up: StartUp, public_path: Path) -> None:
     run = command.ready()
 
     assert {Path(f"/proc/{pid}").stat().st_uid for pid in pids(run)} == {user}
-    assert get(f"{run['http_url']}/readyz") == b'{"data": {"status": "ready"}}'
+    assert get(f"{run['http_url']}/readyz") == b'{"data":{"status":"ready"}}'
     command.process.terminate()
     assert command.wait() == 0
     assert command.left_nothing()
@@ -210,7 +210,7 @@ def test_servers_named_in_the_environment_are_used_and_left_alone(
 
     assert (run["redis_url"], run["postgres_dsn"]) == (valkey_server.url, database_dsn)
     assert run["pids"]["redis"] is run["pids"]["postgres"] is None
-    assert get(f"{run['http_url']}/readyz") == b'{"data": {"status": "ready"}}'
+    assert get(f"{run['http_url']}/readyz") == b'{"data":{"status":"ready"}}'
     command.send(signal.SIGTERM)
     assert command.wait() == 0
     assert valkey_server.process.is_alive()

@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from holdfast.engine.backend import Holder
+from holdfast.engine.policy import AckRule
 from holdfast.http.tokens import Role
 from support.front_end import FrontEnd, Reply, serving, with_limits
 
@@ -128,7 +129,7 @@ async def test_a_list_has_the_live_holds_of_the_caller_only(front: FrontEnd) -> 
 
 
 async def test_a_hold_is_found_by_its_id_alone_before_postgres_knows_it(redis_url: str, database_dsn: str) -> None:
-    async with serving(redis_url, database_dsn, persist=False, ack="on_request") as front:
+    async with serving(redis_url, database_dsn, persist=False, ack=AckRule.ON_REQUEST) as front:
         held = await front.reserve("A-1", headers={"Prefer": "ack=redis"})
 
         reply = await show(front, held.data["hold_id"])

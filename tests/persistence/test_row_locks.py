@@ -11,7 +11,7 @@ import pytest
 from conformance.halls import Hall, held, hold, letters, row_lock_hall, seats, shard, somebody, unchanged
 
 from holdfast.engine.backend import HoldReply
-from holdfast.engine.errors import Overloaded, Unavailable
+from holdfast.engine.errors import Overloaded, ScriptFault, Unavailable
 from holdfast.engine.layout import compile_event
 from holdfast.engine.records import Pair
 from holdfast.engine.status import Status
@@ -122,9 +122,16 @@ async def test_an_overdue_hold_on_a_locked_seat_stays(hall: Hall, stranger: Conn
 async def test_what_cannot_be_decided_beside_a_foreign_lock_is_busy(hall: Hall, stranger: Connection) -> None:
     hold_id = await held(hall, "A-1")
 
-    async with locking_seat(stranger, hall, "A-1"), unchanged(hall):
-        with pytest.raises(Overloaded):
-            await hall.backend.release_holds(hall.event, [hold_id], user_id=None, reason="admin_override")
+    async with locking_seat(stranger, hall, "A-1"):
+        released, other = await asyncio.gather(
+            hall.backend.release_holds(hall.event, [hold_id], user_id=None, reason="admin_override"),
+            hold(hall, "A-2"),
+            return_exceptions=True,
+        )
+        assert isinstance(released, Overloaded)
+        # A call that came together with it is served.
+        assert isinstance(other, HoldReply)
+        assert other.status is Status.DONE
 
     released = await hall.backend.release_holds(hall.event, [hold_id], user_id=None, reason="admin_override")
     assert released.status is Status.DONE
@@ -208,6 +215,19 @@ async def test_a_refusal_stands_when_the_others_are_decided_again(
     # then the one that was refused is not decided again.
     assert (refused.status, reused.status) == (Status.SEAT_HELD_BY_ANOTHER_USER, Status.HOLD_ID_REUSED)
     assert await letters(hall, "A-1", "A-2") == ".."
+
+
+async def test_a_row_that_cannot_be_understood_is_one_callers_trouble(hall: Hall, stranger: Connection) -> None:
+    # Given a seat that names a hold which does not exist,
+    hold_id = await held(hall, "A-1")
+    await stranger.execute("UPDATE seats SET seat_hold_id = $2 WHERE seat_hold_id = $1", hold_id, uuid4())
+
+    broken, other = await asyncio.gather(hold(hall, "A-1"), hold(hall, "A-2"), return_exceptions=True)
+
+    assert isinstance(broken, ScriptFault)
+    assert isinstance(other, HoldReply)
+    assert other.status is Status.DONE
+    await stranger.execute("UPDATE seats SET seat_hold_id = $1 WHERE seat_id = 'A-1'", hold_id)
 
 
 async def test_text_that_postgres_cannot_keep_is_refused(hall: Hall) -> None:

@@ -17,7 +17,7 @@ from support.engine import SHARDS, UNLIMITED, document
 from support.persisting import Rig, is_listening, rigged, running
 from support.polling import eventually
 
-SECRET = "a secret that is only good for tests"
+SECRET = "a secret that is only good for tests, and long enough for every algorithm"
 
 
 class Reply(msgspec.Struct, frozen=True):

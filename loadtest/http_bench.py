@@ -1,0 +1,189 @@
+"""What holding a seat over HTTP costs, against an aiohttp endpoint that does nothing.
+
+Both are served by one process with the same server settings, and asked over the same number of connections, in turns.
+Tokens are verified, bodies validated, limits enforced and everything audited, as always.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from itertools import cycle, islice
+from statistics import median, quantiles
+from uuid import uuid4
+
+import msgspec
+import uvloop
+from redis.asyncio import Redis
+
+from holdfast.engine.keys import ShardKeys, shard_of
+from holdfast.engine.layout import EventDocument, EventState, SeatDocument, ZoneDocument, ZoneType
+from holdfast.engine.policy import AckRule, Policy
+from holdfast.engine.settings import Settings
+from holdfast.engine.shards import FIRST_EPOCH
+from holdfast.http.tokens import Role, mint_token
+from holdfast.loadtest.http_load import Load, generate
+from holdfast.loadtest.noop_server import NOOP_PATH
+from holdfast.ports import LOOPBACK
+
+CONNECTIONS = 64
+SEATS_PER_USER = 10
+SEATS_PER_ROW = 50
+TOKEN_TTL_SECONDS = 3600
+BODY = b'{"source":"web"}'
+
+ORGANIZATION_ID = uuid4()
+PACED = Policy(ack=AckRule.ON_REQUEST, max_holds_per_user=10)
+
+Report = Callable[[str], None]
+
+
+class HttpSize(msgspec.Struct, frozen=True):
+    """How much the benchmark does, per round."""
+
+    noops: int = 12_000
+    durable: int = 5_000
+    fast: int = 8_000
+    refusals: int = 10_000
+    rounds: int = 4
+
+    @property
+    def seats(self) -> int:
+        """Seats that the rounds and the warming up take."""
+        return (self.durable + self.fast) * self.rounds + self.durable + self.fast + SEATS_PER_ROW
+
+
+class HttpFigures(msgspec.Struct, frozen=True):
+    """The figures of one run. Rates are per second, times in milliseconds, ratios to the no-op of the same round.
+
+    `generator_busy` is the share of a core that the load generator took while it asked for nothing: near 1, it is what
+    limits the no-op, and the ratios flatter Holdfast.
+    """
+
+    noop_per_s: float
+    durable_per_s: float
+    fast_per_s: float
+    refused_per_s: float
+    durable_to_noop: float
+    fast_to_noop: float
+    refused_to_noop: float
+    noop_p50_ms: float
+    noop_p99_ms: float
+    durable_p50_ms: float
+    durable_p99_ms: float
+    fast_p50_ms: float
+    fast_p99_ms: float
+    refused_p50_ms: float
+    refused_p99_ms: float
+    generator_busy: float
+
+
+def make_event(size: HttpSize) -> EventDocument:
+    """An event with seats for every request, and limits as events have them."""
+    rows = -(-size.seats // SEATS_PER_ROW)
+    seats = tuple(
+        SeatDocument(seat_id=str(uuid4()), row=f"R{row}", number=number)
+        for row in range(rows)
+        for number in range(1, SEATS_PER_ROW + 1)
+    )
+    zone = ZoneDocument("arena", ZoneType.RESERVED_SEATING, "Arena", len(seats), seats)
+    return EventDocument(event_id=uuid4(), name="Bench", zones=(zone,), state=EventState.LIVE, policy=PACED)
+
+
+def run_http_bench(
+    settings: Settings, noop_port: int, event: EventDocument, size: HttpSize, report: Report
+) -> HttpFigures:
+    """Measure the front end at the settings' port and the no-op at another, which serve already."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_Bench(settings, noop_port, event, size, report).run())
+
+
+class _Bench:
+    def __init__(
+        self, settings: Settings, noop_port: int, event: EventDocument, size: HttpSize, report: Report
+    ) -> None:
+        self._settings = settings
+        self._noop_port = noop_port
+        self._event_id = event.event_id
+        self._seats = iter([seat.seat_id for seat in event.zones[0].seats])
+        self._size = size
+        self._report = report
+        hot_seat = next(self._seats)
+        # Somebody who does not get a seat tries again, so these are as many users as there are connections.
+        self._disappointed = [self._reservation(hot_seat, self._token()) for _ in range(CONNECTIONS)]
+        self._winner = self._reservation(hot_seat, self._token())
+
+    async def run(self) -> HttpFigures:
+        await self._load(self._settings.port, iter([self._winner]), "201")
+        await self._round()
+        rounds = []
+        for number in range(1, self._size.rounds + 1):
+            rounds.append(await self._round())
+            rates = ", ".join(f"{load.per_s:,.0f}" for load in rounds[-1])
+            self._report(f"round {number} of {self._size.rounds}: {rates} per second")
+        return _figures(rounds)
+
+    async def _round(self) -> tuple[Load, Load, Load, Load]:
+        """A no-op, a durable, a fast and a refused stretch."""
+        noop = self._request(NOOP_PATH, self._token())
+        noops = await self._load(self._noop_port, iter([noop] * self._size.noops), "200")
+        durable = await self._reserve(self._size.durable, expected="201")
+        fast = await self._reserve(self._size.fast, prefer=b"Prefer: ack=redis\r\n", expected="201")
+        # What was acknowledged early is still being persisted, which must not burden what comes next.
+        await self._drained()
+        refused = await self._load(self._settings.port, islice(cycle(self._disappointed), self._size.refusals), "409")
+        return noops, durable, fast, refused
+
+    async def _drained(self) -> None:
+        """Return once everything in the log is in Postgres."""
+        keys = ShardKeys(shard_of(self._event_id, self._settings.shards), FIRST_EPOCH)
+        async with Redis.from_url(self._settings.redis_url) as redis:
+            while await redis.get(keys.key("mark")) != await redis.get(keys.key("seq")):  # noqa: ASYNC110
+                # Nobody but Redis knows, so there is no event to wait for.
+                await asyncio.sleep(0.02)
+
+    async def _reserve(self, number: int, *, expected: str, prefer: bytes = b"") -> Load:
+        """Many users, each for as many seats as one may have."""
+        requests = []
+        for at in range(number):
+            if at % SEATS_PER_USER == 0:
+                token = self._token()
+            requests.append(self._reservation(next(self._seats), token, prefer))
+        return await self._load(self._settings.port, iter(requests), expected)
+
+    def _reservation(self, seat: str, token: str, prefer: bytes = b"") -> bytes:
+        return self._request(f"/api/events/{self._event_id}/seats/{seat}/reserve", token, prefer)
+
+    async def _load(self, port: int, requests: Iterator[bytes], expected: str) -> Load:
+        load = await generate(LOOPBACK, port, requests, CONNECTIONS)
+        if set(load.statuses) != {expected}:
+            raise RuntimeError(f"wanted {expected} only, got {load.statuses}")
+        return load
+
+    def _token(self) -> str:
+        return mint_token(
+            self._settings,
+            user_id=uuid4(),
+            organization_id=ORGANIZATION_ID,
+            role=Role.CUSTOMER,
+            ttl_seconds=TOKEN_TTL_SECONDS,
+        )
+
+    def _request(self, path: str, token: str, more: bytes = b"") -> bytes:
+        head = f"POST {path} HTTP/1.1\r\nHost: {LOOPBACK}\r\nAuthorization: Bearer {token}\r\n".encode()
+        rest = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(BODY)
+        return head + b"User-Agent: holdfast-bench/1\r\n" + more + rest + BODY
+
+
+def _figures(rounds: list[tuple[Load, Load, Load, Load]]) -> HttpFigures:
+    noops, durables, fasts, refusals = zip(*rounds, strict=True)
+    figures: dict[str, float] = {"generator_busy": median(load.busy for load in noops)}
+    for name, loads in (("noop", noops), ("durable", durables), ("fast", fasts), ("refused", refusals)):
+        cuts = quantiles([latency for load in loads for latency in load.latencies_ms], n=100)
+        figures |= {
+            f"{name}_per_s": median(load.per_s for load in loads),
+            f"{name}_p50_ms": cuts[49],
+            f"{name}_p99_ms": cuts[98],
+        }
+        if name != "noop":
+            ratios = [load.per_s / noop.per_s for load, noop in zip(loads, noops, strict=True)]
+            figures[f"{name}_to_noop"] = median(ratios)
+    return HttpFigures(**figures)
