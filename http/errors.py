@@ -98,6 +98,10 @@ _OWN = {
         HTTPStatus.SERVICE_UNAVAILABLE,
         "Whether this was done is not known yet. Repeat the request with the same Idempotency-Key to find out.",
     ),
+    "access_denied": Reason(HTTPStatus.FORBIDDEN, "You are not entitled to this zone."),
+    "selection_not_offered": Reason(
+        HTTPStatus.FORBIDDEN, "Seats of this event are chosen for you. Ask for the best available."
+    ),
     "catalogue_conflict": Reason(HTTPStatus.CONFLICT, "This does not go together with what is in the catalogue."),
     "not_ready": Reason(HTTPStatus.SERVICE_UNAVAILABLE, "The front end cannot do its work right now."),
 }

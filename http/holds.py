@@ -1,5 +1,6 @@
 """Holds of several seats and places, and what their owners do with them."""
 
+from collections import Counter
 from hashlib import blake2b
 from typing import Annotated
 from uuid import UUID, uuid4
@@ -30,6 +31,7 @@ from holdfast.http.holding import (
     time_left,
 )
 from holdfast.http.stores import catalogue_key, holds_key
+from holdfast.http.zone_access import ACCESS_ERRORS, admit, offer_selection
 
 endpoints = Endpoints()
 
@@ -61,6 +63,9 @@ class HoldRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     best_available: BestAvailable | None = None
     source: Source = Source.WEB
     cart_token: CartToken = ""
+    guests: Annotated[
+        tuple[UUID, ...], Meta(max_length=_UNITS_MAX, description="for whom the other places of a restricted zone are")
+    ] = ()
 
 
 class HoldList(msgspec.Struct, frozen=True):
@@ -90,7 +95,7 @@ class Released(msgspec.Struct, frozen=True):
     roles=BUYERS,
     body=HoldRequest,
     replies={201: HoldView, 200: HoldView},
-    errors=(*HOLD_ERRORS, reason_of(Status.NO_AVAILABLE_SEATS)),
+    errors=(*HOLD_ERRORS, *ACCESS_ERRORS, reason_of(Status.NO_AVAILABLE_SEATS)),
     example={"best_available": {"zone_id": "ad0aa0ea-9d19-5b4c-9f0e-1b6a4a4e3b0a", "count": 2}},
     idempotency_key=True,
     prefer=True,
@@ -102,10 +107,12 @@ async def hold(call: Call, body: HoldRequest) -> web.StreamResponse:
     holder, ack = make_holder(call, event, body, cart=body.cart_token, source=body.source), choose_ack(call, event)
 
     async def attempt(event: CompiledEvent) -> HoldReply:
+        if body.seats:
+            offer_selection(event)
+        await admit(call, event, wish.units, body.guests)
         holds = call.app[holds_key]
-        if body.best_available is not None and not wish.quantities:
-            count = body.best_available.count
-            return await holds.allocate_seats(event, holder, zone=wish.zone, count=count, ack=ack)
+        if wish.count:
+            return await holds.allocate_seats(event, holder, zone=wish.zone, count=wish.count, ack=ack)
         return await holds.hold_seats(event, holder, seats=wish.seats, quantities=wish.quantities, ack=ack)
 
     event, reply = await despite_changes(call, event, attempt)
@@ -271,6 +278,17 @@ class _Wish(msgspec.Struct, frozen=True):
     seats: tuple[Pair, ...] = ()
     quantities: tuple[Pair, ...] = ()
     zone: int = 0
+    count: int = 0
+
+    @property
+    def units(self) -> dict[int, int]:
+        """How many seats and places are wanted in each zone."""
+        found = Counter(seat.zone for seat in self.seats)
+        for zone, quantity in self.quantities:
+            found[zone] += quantity
+        if self.count:
+            found[self.zone] += self.count
+        return found
 
 
 def _find_wish(event: CompiledEvent, body: HoldRequest) -> _Wish:
@@ -279,7 +297,7 @@ def _find_wish(event: CompiledEvent, body: HoldRequest) -> _Wish:
     if body.best_available is not None:
         zone = _find_zone(event, body.best_available.zone_id)
         if event.zones[zone].document.zone_type.seated:
-            return _Wish(zone=zone)
+            return _Wish(zone=zone, count=body.best_available.count)
         # One place of a general-admission zone is as good as another.
         return _Wish(quantities=(Pair(zone, body.best_available.count),))
     if unknown := tuple(seat for seat in body.seats if seat not in event.seats):

@@ -30,6 +30,7 @@ from holdfast.http.holding import (
     time_left,
 )
 from holdfast.http.stores import holds_key, hot_cache_key
+from holdfast.http.zone_access import ACCESS_ERRORS, admit, offer_selection
 
 endpoints = Endpoints()
 
@@ -67,7 +68,7 @@ class Reserved(msgspec.Struct, frozen=True):
     texts=("seat",),
     body=ReserveRequest,
     replies={201: Reserved, 200: Reserved},
-    errors=HOLD_ERRORS,
+    errors=(*HOLD_ERRORS, *ACCESS_ERRORS),
     example=ReserveRequest(),
     idempotency_key=True,
     prefer=True,
@@ -75,6 +76,8 @@ class Reserved(msgspec.Struct, frozen=True):
 async def reserve(call: Call, body: ReserveRequest) -> web.StreamResponse:
     event = await find_event(call)
     seat_id, seat = _find_seat(event, call.request.match_info["seat"])
+    offer_selection(event)
+    await admit(call, event, {seat.zone: 1})
     state_limits(call, event)
     # A repeat has to be answered with the first result, which only the script knows.
     if not call.idempotency_key and is_on_sale(event):
@@ -89,8 +92,11 @@ async def reserve(call: Call, body: ReserveRequest) -> web.StreamResponse:
             )
     holder, ack = make_holder(call, event, body, cart=body.cart_token, source=body.source), choose_ack(call, event)
 
-    async def attempt(event: CompiledEvent) -> HoldReply:
-        return await call.app[holds_key].hold_seats(event, holder, seats=(seat,), ack=ack)
+    async def attempt(current: CompiledEvent) -> HoldReply:
+        if current is not event:
+            offer_selection(current)
+            await admit(call, current, {seat.zone: 1})
+        return await call.app[holds_key].hold_seats(current, holder, seats=(seat,), ack=ack)
 
     event, reply = await despite_changes(call, event, attempt)
     if not reply.status.succeeded or reply.hold_id is None:

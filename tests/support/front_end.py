@@ -50,13 +50,16 @@ class FrontEnd:
     def event(self) -> CompiledEvent:
         return self.rig.event
 
-    def token(self, *, user: UUID | None = None, org: UUID | None = None, role: Role = Role.CUSTOMER) -> str:
+    def token(
+        self, *, user: UUID | None = None, org: UUID | None = None, role: Role = Role.CUSTOMER, tier: str = ""
+    ) -> str:
         return mint_token(
             self.settings,
             user_id=user or self.user,
             organization_id=org or self.event.organization_id,
             role=role,
             ttl_seconds=600,
+            tier=tier or None,
         )
 
     async def call(
