@@ -1,5 +1,7 @@
 """The application factory: composes what the front end consists of."""
 
+import asyncio
+
 from aiohttp import web
 
 from holdfast.engine.settings import Settings
@@ -25,6 +27,8 @@ def create_app(settings: Settings) -> web.Application:
     app[stores.settings_key] = settings
     app[authenticator_key] = Authenticator(settings)
     app[addresses_key] = ClientAddresses(settings.trusted_proxies)
+    app[stores.stopping_key] = asyncio.Event()
+    app.on_shutdown.append(_stop)
     app.cleanup_ctx.extend(
         (
             stores.redis_client,
@@ -38,3 +42,7 @@ def create_app(settings: Settings) -> web.Application:
     )
     add_endpoints(app, [*ENDPOINTS, openapi_endpoint(openapi_document(ENDPOINTS))])
     return app
+
+
+async def _stop(app: web.Application) -> None:
+    app[stores.stopping_key].set()

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from holdfast.http.endpoints import Call, Endpoints
 from holdfast.http.errors import problem
-from holdfast.http.stores import ANSWER_TIMEOUT_SECONDS, postgres_key, redis_key
+from holdfast.http.stores import ANSWER_TIMEOUT_SECONDS, postgres_key, redis_key, stopping_key
 from holdfast.persistence.pool import POSTGRES_ERRORS
 
 endpoints = Endpoints()
@@ -36,7 +36,9 @@ async def healthz(call: Call) -> web.StreamResponse:
 
 @endpoints.get("/readyz", summary="Can it do its work?", replies={200: Health}, errors=("not_ready",), tag="plumbing")
 async def readyz(call: Call) -> web.StreamResponse:
-    """Asks both stores at once, and names those that do not answer."""
+    """Asks both stores at once, and names those that do not answer. Not ready as soon as the process is to stop."""
+    if call.app[stopping_key].is_set():
+        return call.refuse(problem("not_ready", "The front end is stopping."))
     answers = await asyncio.gather(_redis_answers(call.app), _postgres_answers(call.app))
     silent = [store for store, answer in zip(("Redis", "Postgres"), answers, strict=True) if not answer]
     if silent:

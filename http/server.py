@@ -19,6 +19,12 @@ GC_THRESHOLDS = (50_000, 50, 100)
 
 def run_server(app: web.Application, listener: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT: no new connections from then on, what is under way is finished."""
+
+    async def close(_: web.Application) -> None:
+        # The loop listens on a copy; while this one is open the kernel takes connections that nobody will answer.
+        listener.close()
+
+    app.on_shutdown.append(close)
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     web.run_app(

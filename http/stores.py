@@ -44,6 +44,8 @@ ANSWER_TIMEOUT_SECONDS = 2.0
 _FOLLOW_AGAIN_S = 0.5
 
 settings_key = web.AppKey("settings", Settings)
+# Set once no new connections are taken and what is under way is being finished.
+stopping_key = web.AppKey("stopping", asyncio.Event)
 redis_key = web.AppKey("redis", redis.asyncio.Redis)
 postgres_key = web.AppKey("postgres", asyncpg.Pool)
 # A key wants a class that can be made, which a protocol is not.

@@ -88,6 +88,7 @@ class _Stack:
         front_end_pid = self._spawn("front end", "serve", "--reuse-port")
         url = http_url(self._settings.host, self._settings.port)
         self._await_health(url)
+        tokens = self._tokens(demo_ids)
         run = {
             "http_url": url,
             "redis_url": self._settings.redis_url,
@@ -99,10 +100,10 @@ class _Stack:
                 "keepers": [keeper_pid],
             },
             "demo": demo_ids,
-            "tokens": self._tokens(demo_ids),
+            "tokens": tokens,
         }
         with self._data_dir.run_file_written(run):
-            self._announce(url)
+            self._announce(url, tokens[Role.CUSTOMER])
             self._watch.await_first_death(self._processes)
 
     def _provide_redis(self) -> int | None:
@@ -157,16 +158,18 @@ class _Stack:
             for role in TOKEN_ROLES
         }
 
-    def _announce(self, url: str) -> None:
+    def _announce(self, url: str, token: str) -> None:
         print(f"Holdfast is up at {url}")
-        print(f"  try it   {example_call(url)}")
+        print(f"  try it   {example_call(url, token)}")
         print(f"  details  {self._data_dir.run_file}")
         print(f"  stop it  Ctrl-C or kill {os.getpid()}", flush=True)
 
 
-def example_call(url: str) -> str:
-    """A command to paste into a terminal."""
-    return f"curl -s {url}/healthz"
+def example_call(url: str, token: str) -> str:
+    """A command to paste into a terminal, which reserves the first seat of the demo event."""
+    seat = demo.festival().zones[0].seats[0].seat_id
+    path = f"/api/events/{demo.EVENT_ID}/seats/{seat}/reserve"
+    return f"curl -s -X POST -H 'Authorization: Bearer {token}' {url}{path}"
 
 
 def _is_healthy(url: str) -> bool:

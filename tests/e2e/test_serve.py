@@ -1,18 +1,26 @@
 """`holdfast serve` and `holdfast keep` as an operator runs them, without `up`."""
 
+import asyncio
 import os
 import re
 import signal
+import socket
 from collections.abc import Callable
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
+from uuid import uuid4
+
+import asyncpg
 
 from holdfast.embedded import start_valkey
+from holdfast.engine.settings import Settings
+from holdfast.http.tokens import Role, mint_token
 from holdfast.ports import LOOPBACK, listen
 from support.commands import Command, is_running, wait_until
+from support.polling import eventually
 
 StartCommand = Callable[..., Command]
 
@@ -111,3 +119,41 @@ def children(pid: int) -> list[int]:
 def caught_signals(pid: int) -> set[int]:
     (mask,) = re.findall(r"SigCgt:\s+([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text())
     return {number for number in range(1, 65) if int(mask, 16) >> (number - 1) & 1}
+
+
+async def test_what_is_under_way_is_finished_before_serve_stops(
+    holdfast: StartCommand, redis_url: str, database_dsn: str
+) -> None:
+    """A request that waits for Postgres is answered after the signal, while new connections are not taken."""
+    secret = "s" * 64
+    stores = {"HOLDFAST_REDIS_URL": redis_url, "HOLDFAST_POSTGRES_DSN": database_dsn}
+    command = holdfast("serve", "--port", "0", HOLDFAST_TOKEN_SECRET=secret, **stores)
+    host, _, port = urlsplit(address(command)).netloc.rpartition(":")
+    token = mint_token(
+        Settings(token_secret=secret), user_id=uuid4(), organization_id=uuid4(), role=Role.CUSTOMER, ttl_seconds=60
+    )
+    blocker = await asyncpg.connect(database_dsn)
+    try:
+        async with blocker.transaction():
+            await blocker.execute("LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            path = f"/api/events/{uuid4()}/seats/{uuid4()}/reserve"
+            writer.write(f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'events'::regclass"
+            await eventually(lambda: blocker.fetchval(waiting), "the request waits for Postgres")
+            command.process.terminate()
+            await eventually(lambda: not answers(host, int(port)), "no new connections are taken")
+        assert (await reader.read()).startswith(b"HTTP/1.1 404 ")
+        writer.close()
+    finally:
+        await blocker.close()
+    assert command.wait() == 0
+    assert command.stderr == ""
+
+
+def answers(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=1):
+            return True
+    except OSError:
+        return False

@@ -1,8 +1,11 @@
 """`holdfast up` from the outside: what it promises an operator, and what is left of it afterwards."""
 
+import json
 import os
+import shlex
 import signal
 import stat
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,19 @@ from holdfast.ports import LOOPBACK, available_port, listen
 from support.commands import NOBODY, Up, is_running, pids, wait_until
 
 StartUp = Callable[..., Up]
+
+
+def test_the_call_that_up_prints_reserves_a_seat(up: StartUp) -> None:
+    command = up()
+    command.ready()
+    (line,) = [line for line in command.stdout.splitlines() if line.startswith("  try it")]
+    call = shlex.split(line.removeprefix("  try it"))
+
+    first, again = (json.loads(subprocess.run(call, capture_output=True, check=True).stdout) for _ in range(2))
+
+    assert first["data"]["status"] == "held"
+    assert first["data"]["durability"] == "postgres"
+    assert again["data"]["hold_id"] == first["data"]["hold_id"]
 
 
 def test_up_serves_and_writes_down_what_runs(up: StartUp) -> None:
@@ -46,7 +62,7 @@ def test_up_says_where_it_is_how_to_try_it_and_how_to_stop_it(up: StartUp) -> No
     wait_until(lambda: "stop it" in command.stdout, "the announcement")
 
     assert f"Holdfast is up at {run['http_url']}\n" in command.stdout
-    assert f"curl -s {run['http_url']}/" in command.stdout
+    assert f" {run['http_url']}/api/events/{run['demo']['event_id']}/seats/" in command.stdout
     assert f"Ctrl-C or kill {command.process.pid}\n" in command.stdout
 
 
