@@ -18,6 +18,7 @@ from holdfast.engine.errors import BackendError
 from holdfast.engine.keys import ShardKeys
 from holdfast.engine.records import unpack_ids
 from holdfast.engine.status import Status
+from holdfast.engine.telemetry import reaped, reaper_runs
 
 REAP_BATCH = 50
 REAP_INTERVAL_S = 1.0
@@ -40,8 +41,10 @@ class Reaper:
             try:
                 expired = await self.reap()
             except (BackendError, RedisError, OSError) as error:
+                reaper_runs["failed"].value += 1
                 _log.warning("the reaper could not run: %s", error)
             else:
+                reaper_runs["done"].value += 1
                 if expired:
                     _log.info("expired %d holds", expired)
             await asyncio.sleep(interval_s)
@@ -63,5 +66,6 @@ class Reaper:
             if reply.status not in (Status.DONE, Status.EVENT_NOT_FOUND):
                 _log.warning("event %s could not be reaped: %s", event_id, reply.status.name.lower())
             expired += reply.expired
+            reaped.value += reply.expired
             if reply.expired < REAP_BATCH and reply.forgotten < REAP_BATCH:
                 return expired

@@ -1,6 +1,7 @@
 """The settings of one process: defaults, then `HOLDFAST_*` variables, then flags."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -9,6 +10,14 @@ from msgspec import Meta
 from holdfast.engine.policy import AckRule
 
 VARIABLE_PREFIX = "HOLDFAST_"
+
+
+class LogFormat(StrEnum):
+    """How a process writes its log."""
+
+    JSON = "json"
+    TEXT = "text"
+
 
 # HS256 needs a key at least as long as its hash, which has 32 bytes.
 SECRET_LENGTH_MIN = 32
@@ -27,6 +36,7 @@ KeySet = Annotated[str, Meta(pattern=r"^(https?://[^\s/]|/).", description="an h
 Networks = Annotated[
     str, Meta(pattern=r"^[0-9a-fA-F.:/]+(,[0-9a-fA-F.:/]+)*$", description="addresses or networks with commas between")
 ]
+LogForm = Annotated[LogFormat, Meta(description="json or text")]
 # Standard Webhooks asks for 24 bytes, which are eight groups of base64.
 WebhookSecret = Annotated[
     str,
@@ -57,6 +67,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     token_jwks: KeySet | None = None
     trusted_proxies: Networks | None = None
     ack: AckChoice = AckRule.POSTGRES
+    log_format: LogForm = LogFormat.JSON
+    metrics_port: Port | None = None
     webhook_url: HttpUrl | None = None
     webhook_secret: WebhookSecret | None = None
 

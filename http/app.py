@@ -1,11 +1,12 @@
 """The application factory: composes what the front end consists of."""
 
 import asyncio
+from pathlib import Path
 
 from aiohttp import web
 
 from holdfast.engine.settings import Settings
-from holdfast.http import catalogue, checkouts, health, holds, reserve, stores
+from holdfast.http import catalogue, checkouts, events, health, holds, live, metrics, reserve, stores
 from holdfast.http.auth import Authenticator
 from holdfast.http.clients import ClientAddresses
 from holdfast.http.endpoints import add_endpoints, addresses_key, authenticator_key
@@ -16,13 +17,19 @@ ENDPOINTS = [
     *reserve.endpoints,
     *holds.endpoints,
     *checkouts.endpoints,
+    *events.endpoints,
+    *live.endpoints,
     *catalogue.endpoints,
     *health.endpoints,
+    *metrics.endpoints,
 ]
 
 
-def create_app(settings: Settings) -> web.Application:
-    """The front end. Each resource is opened when the application starts and closed, in reverse order, when it ends."""
+def create_app(settings: Settings, *, numbers_dir: Path | None = None) -> web.Application:
+    """The front end. Each resource is opened when the application starts and closed, in reverse order, when it ends.
+
+    `numbers_dir` is where the workers of one front end tell each other what they count.
+    """
     app = web.Application()
     app[stores.settings_key] = settings
     app[authenticator_key] = Authenticator(settings)
@@ -38,11 +45,28 @@ def create_app(settings: Settings) -> web.Application:
             stores.checkouts,
             stores.hot_cache,
             stores.refusal_audit,
+            events.reading_caches,
+            live.live_hub,
+            metrics.worker_numbers,
         )
     )
+    if numbers_dir is not None:
+        app[metrics.numbers_key] = numbers_dir
+    app.on_shutdown.append(live.let_readers_go)
     add_endpoints(app, [*ENDPOINTS, openapi_endpoint(openapi_document(ENDPOINTS))])
     return app
 
 
 async def _stop(app: web.Application) -> None:
     app[stores.stopping_key].set()
+
+
+def create_metrics_app(settings: Settings) -> web.Application:
+    """What a keeper serves: its health and its numbers."""
+    app = web.Application()
+    app[stores.settings_key] = settings
+    app[stores.stopping_key] = asyncio.Event()
+    app.on_shutdown.append(_stop)
+    app.cleanup_ctx.extend((stores.redis_client, stores.postgres_pool))
+    add_endpoints(app, [*health.endpoints, *metrics.endpoints])
+    return app

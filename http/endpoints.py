@@ -57,13 +57,20 @@ _encode = msgspec.json.Encoder().encode
 _log = logging.getLogger(__name__)
 
 
+class Text(msgspec.Struct, frozen=True):
+    """A reply that is no JSON, and what it is instead."""
+
+    media_type: str
+
+
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One method of one path: what it takes, what it answers, and who answers.
 
     Path parameters are UUIDs, except those named in `texts`. `roles` of None makes it public. `body` and `query` are
-    msgspec structs; a body all of whose fields have defaults may be left out. `replies` has the type of `data` for each
-    success, None for a reply that is no JSON envelope. `errors` are the reasons the endpoint itself gives; those that
-    everything here can give are added.
+    msgspec structs; a body all of whose fields have defaults may be left out. `headers` are those of the request that
+    the endpoint itself reads, with what each is for. `replies` has the type of `data` for each success, a tuple where
+    it may be one of several, a Text for what is no JSON, and None for a reply that is no JSON envelope. `errors` are
+    the reasons the endpoint itself gives; those that everything here can give are added.
     """
 
     method: str
@@ -76,6 +83,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     body: type[msgspec.Struct] | None = None
     query: type[msgspec.Struct] | None = None
     texts: tuple[str, ...] = ()
+    headers: Mapping[str, str] = {}
     errors: tuple[str, ...] = ()
     example: Any = None
     idempotency_key: bool = False
@@ -156,6 +164,27 @@ class Call:
         """A success with its data in the usual envelope. `headers` of the call go with it."""
         return self.respond(status, b'{"data":' + _encode(data) + b"}", _JSON)
 
+    def answer_encoded(self, status: int, data: bytes) -> web.Response:
+        """The same, for data that is encoded already."""
+        return self.respond(status, b'{"data":' + data + b"}", _JSON)
+
+    def answer_text(self, text: bytes, media_type: str) -> web.Response:
+        """A success that is no JSON."""
+        return self.respond(200, text, media_type)
+
+    def answer_unchanged(self, etag: str) -> web.Response | None:
+        """Name the version that is answered. If it is the one that the client has, that is the answer: 304."""
+        self.add_header("ETag", etag)
+        self.add_header("Cache-Control", "private, no-cache")
+        known = self.request.headers.get("If-None-Match", "")
+        if etag in (each.strip().removeprefix("W/") for each in known.split(",")):
+            return web.Response(status=304, headers=self._headers())
+        return None
+
+    def stream(self, media_type: str) -> web.StreamResponse:
+        """A success whose content is yet to come."""
+        return web.StreamResponse(headers=self._headers(media_type))
+
     def refuse(self, document: Problem) -> web.Response:
         """A problem."""
         response = self.respond(document.status, _encode(document), _PROBLEM)
@@ -165,12 +194,15 @@ class Call:
 
     def respond(self, status: int, body: bytes, content_type: str) -> web.Response:
         """A body that is ready to be sent."""
-        headers = CIMultiDict(
-            (("Content-Type", content_type), ("Cache-Control", "no-store"), ("X-Request-ID", self.request_id))
-        )
+        return web.Response(body=body, status=status, headers=self._headers(content_type))
+
+    def _headers(self, content_type: str | None = None) -> CIMultiDict[str]:
+        headers = CIMultiDict((("Cache-Control", "no-store"), ("X-Request-ID", self.request_id)))
+        if content_type is not None:
+            headers["Content-Type"] = content_type
         if self.headers is not None:
             headers.update(self.headers)
-        return web.Response(body=body, status=status, headers=headers)
+        return headers
 
 
 class Endpoints(list[Endpoint]):

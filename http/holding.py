@@ -21,6 +21,7 @@ from holdfast.engine.layout import CompiledEvent
 from holdfast.engine.policy import AckRule, Policy
 from holdfast.engine.records import Pair
 from holdfast.engine.status import Status
+from holdfast.engine.telemetry import REDIS, count_hold
 from holdfast.http.endpoints import Call
 from holdfast.http.errors import Problem, Refused, problem, reason_of, reasons_of
 from holdfast.http.stores import catalogue_key, refusals_key, settings_key
@@ -136,7 +137,8 @@ def durability(position: Position, ack: Ack) -> Ack:
 async def despite_changes(
     call: Call, event: CompiledEvent, attempt: Callable[[CompiledEvent], Awaitable[HoldReply]]
 ) -> tuple[CompiledEvent, HoldReply]:
-    """Try, and try again with the event as it is now when it has changed."""
+    """Try, and try again with the event as it is now when it has changed; the result is counted."""
+    began = time.perf_counter()
     reply = await attempt(event)
     for pause_s in _STALE_PAUSES_S:
         if reply.status is not Status.STALE_CONFIG:
@@ -146,6 +148,7 @@ async def despite_changes(
         if changed is None:
             raise Refused(problem(reason_of(Status.EVENT_NOT_FOUND)))
         event, reply = changed, await attempt(changed)
+    count_hold(reply.status, REDIS, REDIS, time.perf_counter() - began)
     return event, reply
 
 

@@ -6,7 +6,7 @@ import msgspec
 from aiohttp import web
 
 import holdfast
-from holdfast.http.endpoints import IDEMPOTENCY_KEY_MAX, Call, Endpoint
+from holdfast.http.endpoints import IDEMPOTENCY_KEY_MAX, Call, Endpoint, Text
 from holdfast.http.errors import REASONS, Problem, statuses_of
 
 _REFERENCE = "#/components/schemas/{name}"
@@ -33,7 +33,8 @@ def openapi_document(endpoints: list[Endpoint]) -> bytes:
     """The description, as JSON."""
     kinds = [Problem]
     for endpoint in endpoints:
-        kinds += [kind for kind in (endpoint.body, *endpoint.replies.values()) if kind is not None]
+        for kind in (endpoint.body, endpoint.query, *endpoint.replies.values()):
+            kinds += _alternatives(kind)
     _, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
@@ -96,6 +97,10 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
             "schema": {"type": "string"},
         }
     )
+    found += [
+        {"name": name, "in": "header", "description": purpose, "schema": {"type": "string"}}
+        for name, purpose in endpoint.headers.items()
+    ]
     if endpoint.idempotency_key:
         found.append(
             {
@@ -116,8 +121,8 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
             }
         )
     if endpoint.query is not None:
-        schema = msgspec.json.schema(endpoint.query)
-        ((_, described),) = schema["$defs"].items()
+        _, components = msgspec.json.schema_components([endpoint.query], ref_template=_REFERENCE)
+        described = components[endpoint.query.__name__]
         required = described.get("required", ())
         for name, kind in described["properties"].items():
             found.append({"name": name, "in": "query", "required": name in required, "schema": kind})
@@ -128,7 +133,9 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for status, kind in endpoint.replies.items():
         described: dict[str, Any] = {"description": "Done.", "headers": _HEADERS}
-        if kind is not None:
+        if isinstance(kind, Text):
+            described["content"] = {kind.media_type: {"schema": {"type": "string"}}}
+        elif kind is not None:
             envelope = {"type": "object", "properties": {"data": _schema(kind)}, "required": ["data"]}
             described["content"] = {"application/json": {"schema": envelope}}
         found[str(status)] = described
@@ -155,8 +162,15 @@ def _example(error: str) -> dict[str, Any]:
 
 
 def _schema(kind: Any) -> dict[str, Any]:
-    (schema,), _ = msgspec.json.schema_components([kind], ref_template=_REFERENCE)
-    return schema
+    schemas, _ = msgspec.json.schema_components(_alternatives(kind), ref_template=_REFERENCE)
+    return schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}
+
+
+def _alternatives(kind: Any) -> tuple[Any, ...]:
+    """The types that content may have, none if it is no JSON."""
+    if kind is None or isinstance(kind, Text):
+        return ()
+    return kind if isinstance(kind, tuple) else (kind,)
 
 
 _HEADERS = {"X-Request-ID": {"description": "The id of this request.", "schema": {"type": "string"}}}

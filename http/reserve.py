@@ -11,6 +11,7 @@ from holdfast.engine.backend import HoldReply
 from holdfast.engine.layout import CompiledEvent
 from holdfast.engine.records import Pair
 from holdfast.engine.status import Status
+from holdfast.engine.telemetry import HOT, REDIS, count_hold
 from holdfast.http.endpoints import BUYERS, Call, Endpoints, parse_uuid
 from holdfast.http.errors import Refused, problem, reason_of
 from holdfast.http.holding import (
@@ -75,7 +76,7 @@ class Reserved(msgspec.Struct, frozen=True):
 )
 async def reserve(call: Call, body: ReserveRequest) -> web.StreamResponse:
     event = await find_event(call)
-    seat_id, seat = _find_seat(event, call.request.match_info["seat"])
+    seat_id, seat = find_seat(event, call.request.match_info["seat"])
     offer_selection(event)
     await admit(call, event, {seat.zone: 1})
     state_limits(call, event)
@@ -87,6 +88,7 @@ async def reserve(call: Call, body: ReserveRequest) -> web.StreamResponse:
         )
         if taken is not None:
             status = Status.SEAT_HELD_BY_ANOTHER_USER if taken.until_ms else Status.SEAT_NOT_AVAILABLE
+            count_hold(status, REDIS, HOT, time.time() - now_ms / 1000)
             return refuse_hold(
                 call, event, status, seat_ids=(seat_id,), until_ms=taken.until_ms, now_ms=now_ms, seats=(seat,)
             )
@@ -126,7 +128,7 @@ async def reserve(call: Call, body: ReserveRequest) -> web.StreamResponse:
     )
 
 
-def _find_seat(event: CompiledEvent, seat_id: str) -> tuple[str, Pair]:
+def find_seat(event: CompiledEvent, seat_id: str) -> tuple[str, Pair]:
     """A seat by the id in the path. Where the event calls its seats by UUIDs, what is none is a malformed request."""
     seat = event.seats.get(seat_id)
     if seat is not None:

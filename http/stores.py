@@ -6,7 +6,7 @@ Nothing here fails because a server is away: the front end starts, says that it 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -81,9 +81,16 @@ async def postgres_pool(app: web.Application) -> AsyncIterator[None]:
 @contextlib.asynccontextmanager
 async def database(app: web.Application) -> AsyncIterator[Connection]:
     """A connection for the block. Raises Unavailable when Postgres is away."""
-    try:
+    with asking_postgres():
         async with app[postgres_key].acquire() as connection:
             yield connection
+
+
+@contextlib.contextmanager
+def asking_postgres() -> Iterator[None]:
+    """For what takes a connection only if it needs one. Raises Unavailable when Postgres is away."""
+    try:
+        yield
     except POSTGRES_ERRORS as error:
         raise Unavailable(f"Postgres cannot answer: {error!r}") from error
 
@@ -96,7 +103,7 @@ async def hold_service(app: web.Application) -> AsyncIterator[None]:
             wire, shards=settings.shards, epoch=FIRST_EPOCH, max_backlog=settings.max_backlog_entries
         )
         app[holds_key] = DurableBackend(backend, acks)
-        async with _beside(follow_marks(settings.postgres_dsn, acks, settings.shards)):
+        async with beside(follow_marks(settings.postgres_dsn, acks, settings.shards)):
             yield
 
 
@@ -112,7 +119,7 @@ async def catalogue(app: web.Application) -> AsyncIterator[None]:
             return await list_event_ids(connection, organization_id)
 
     events = app[catalogue_key] = Catalogue(load, list_ids)
-    async with _beside(follow_event_changes(app[settings_key].postgres_dsn, events.forget, events.forget_all)):
+    async with beside(follow_event_changes(app[settings_key].postgres_dsn, events.forget, events.forget_all)):
         yield
 
 
@@ -129,7 +136,7 @@ async def hot_cache(app: web.Application) -> AsyncIterator[None]:
                 _log.warning("the hot cache cannot follow the log, trying again: %r", error)
             await asyncio.sleep(_FOLLOW_AGAIN_S)
 
-    async with _beside(follow()):
+    async with beside(follow()):
         yield
 
 
@@ -144,12 +151,12 @@ async def refusal_audit(app: web.Application) -> AsyncIterator[None]:
     """The audit of refusals, written every few seconds and at the end."""
     audit = RefusalAudit()
     app[refusals_key] = audit
-    async with _beside(audit.run(app[postgres_key])):
+    async with beside(audit.run(app[postgres_key])):
         yield
 
 
 @contextlib.asynccontextmanager
-async def _beside(job: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def beside(job: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run a job beside the block. One that ends by itself is a fault, and is written down as one."""
     task = asyncio.create_task(job)
     task.add_done_callback(_complain)

@@ -1,7 +1,8 @@
-"""Tells pub/sub what has changed in an event and how full it is now, after the change is committed.
+"""Tells what has changed in an event and how full it is now, after the change is committed.
 
 One announcer works at a time, for all events and in the order of the outbox; the others wait for its session to end. It
-is fire-and-forget: what Redis does not take is not repeated, and only one line in the log says so.
+gives every row its position in the feed, which front ends follow in Postgres, and then tells pub/sub. That is
+fire-and-forget: what Redis does not take is not repeated, and only one line in the log says so.
 """
 
 import asyncio
@@ -15,13 +16,12 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from holdfast.persistence.feed import EVENTS, FEED_CHANNEL, Places, read_payload, told_of
 from holdfast.persistence.occupancy import Occupancy, OccupancyCache, channel_of, occupancies
 from holdfast.persistence.outbox import Line, Pace
 
 # Numbers of advisory locks come in pairs; the first says what for.
 ANNOUNCING = int.from_bytes(b"hfan")
-
-EVENTS = {"SeatReserved": "seat_held", "SeatReleased": "seat_released", "SeatSold": "seat_sold"}
 
 _REDIS_TIMEOUT_S = 1.0
 
@@ -29,17 +29,6 @@ _REDIS_TIMEOUT_S = 1.0
 _SENT_AT_ONCE = 50
 
 _log = logging.getLogger(__name__)
-
-
-class _Payload(msgspec.Struct, frozen=True):
-    """What of an outbox row is for everybody. Users, sales and tickets are not."""
-
-    hold_id: str
-    event_id: str
-    timestamp: str
-    seat_ids: tuple[str, ...] = ()
-    quantities: tuple[msgspec.Raw, ...] = ()
-    reason: str | None = None
 
 
 class Announcement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,9 +40,9 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     id: int
     event: str
     event_id: str
-    hold_id: str
+    hold_id: str | None = None
     seat_ids: tuple[str, ...]
-    quantities: tuple[msgspec.Raw, ...]
+    quantities: tuple[Places, ...]
     reason: str | None = None
     total_capacity: int
     total_available: int
@@ -67,13 +56,12 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     timestamp: str
 
 
-_read_payload = msgspec.json.Decoder(_Payload).decode
 _encode = msgspec.json.Encoder().encode
 
 
 def announcement_of(row: Mapping[str, Any], occupancy: Occupancy) -> Announcement:
     """The message for an outbox row. Raises msgspec.DecodeError for one that no persister has written."""
-    payload, total = _read_payload(row["payload"]), occupancy.total
+    payload, total = read_payload(row["payload"]), occupancy.total
     return Announcement(
         id=row["id"],
         event=EVENTS[row["kind"]],
@@ -137,8 +125,10 @@ class Announcer:
             if self._cache is not None:
                 for occupancy in counts.values():
                     self._cache.put(occupancy)
+            told = [told_of(occupancy) for occupancy in counts.values()]
+            await self._line.value("mark_announced", [row["id"] for row in rows], self._final, FEED_CHANNEL, told)
+            # Last, because a Redis that hangs must not hold up those who follow the feed.
             await self._send([(row, counts[row["organization_id"], row["event_id"]]) for row in rows])
-            await self._line.value("mark_announced", [row["id"] for row in rows], self._final)
         return len(rows)
 
     async def _send(self, rows: list[tuple[Mapping[str, Any], Occupancy]]) -> None:

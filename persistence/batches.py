@@ -59,6 +59,11 @@ class Batch(msgspec.Struct, frozen=True):
         """Where the mark of each shard is when the batch is applied: its epoch and number."""
         return {each.shard: (each.epoch, each.last_seq) for each in self.slices}
 
+    @property
+    def expired_holds(self) -> int:
+        """How many holds it expires."""
+        return sum(len(each.entry.hold_ids) for each in self.operations if each.entry.operation == "expire")
+
     def singles(self) -> Iterator["Batch"]:
         """The same entries, one per batch."""
         for each in self.slices:

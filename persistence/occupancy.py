@@ -8,7 +8,6 @@ from typing import Any, Self
 from uuid import UUID
 
 import msgspec
-from redis.asyncio import Redis
 
 from holdfast.persistence.pool import Connection, Pool
 from holdfast.persistence.sql import query
@@ -138,15 +137,6 @@ class OccupancyCache:
         if entry := self._entries.get((organization_id, event_id)):
             entry.changes += 1
             entry.figures = None
-
-    async def follow(self, redis: Redis) -> None:
-        """Forget every event of which a publisher announces a change, until cancelled. Raises what the client does."""
-        async with redis.pubsub() as subscription:
-            await subscription.psubscribe("occupancy:*")
-            async for message in subscription.listen():
-                if message["type"] == "pmessage":
-                    organization_id, event_id = bytes(message["channel"]).decode().split(":")[1:]
-                    self.forget(UUID(organization_id), UUID(event_id))
 
     def _entry(self, scope: Scope) -> _Entry:
         if scope not in self._entries and len(self._entries) >= CACHED_EVENTS_MAX:

@@ -18,6 +18,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from holdfast.engine import telemetry
 from holdfast.engine.cancellation import honour_cancellation
 from holdfast.engine.keys import ShardKeys
 from holdfast.persistence.apply import Collision, Rejection, apply_operations, columns
@@ -115,6 +116,7 @@ class Persister:
                 self._marks.clear()
             except (RedisError, *POSTGRES_ERRORS) as error:
                 self._marks.clear()
+                telemetry.persist_failures.value += 1
                 _log.warning("the log is not being persisted, trying again in %.2f s: %s", pause, error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _RETRY_MAX_S)
@@ -174,6 +176,7 @@ class Persister:
 
     async def _persist(self, batch: Batch, about_to_commit: Callable[[], None] = _nothing) -> Rejections:
         """Commit a batch as quickly as its content allows; returns what Postgres refused."""
+        began = time.monotonic()
         try:
             try:
                 rejections = await self._commit(batch, about_to_commit, optimistic=True)
@@ -182,6 +185,10 @@ class Persister:
         except _UNAPPLICABLE as error:
             _log.error("a batch could not be applied, its entries are tried one by one: %s", error)
             rejections = await self._commit_singly(batch)
+        telemetry.persist_seconds.observe(time.monotonic() - began)
+        telemetry.persisted_entries.value += batch.length
+        telemetry.expired.value += batch.expired_holds
+        telemetry.rejections.value += len(rejections)
         self._marks.update(batch.ends)
         return rejections
 

@@ -81,11 +81,12 @@ async def read_status(
     ]
     controls = await read_controls(connection, range(shards))
     letters = {row["shard"]: row for row in await connection.fetch(query("count_leftovers"))}
-    found = [await _shard_status(redis, control, letters.get(control.shard)) for control in controls.values()]
+    found = [await shard_status(redis, control, letters.get(control.shard)) for control in controls.values()]
     return SystemStatus(tuple(found), tuple(events))
 
 
-async def _shard_status(redis: Redis, control: ShardControl, leftovers: Any) -> ShardStatus:
+async def shard_status(redis: Redis, control: ShardControl, leftovers: Any = None) -> ShardStatus:
+    """A shard whose control is known; without the row of its leftovers there are none."""
     keys = control.keys
     async with redis.pipeline(transaction=True) as pipeline:
         pipeline.exists(keys.key("open"))

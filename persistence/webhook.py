@@ -34,10 +34,11 @@ class _Content(msgspec.Struct, frozen=True):
 
 
 class _Identity(msgspec.Struct, frozen=True):
-    """What tells one domain event of a kind from every other."""
+    """What tells one domain event of a kind from every other: the hold, or the log entry of what concerns none."""
 
-    hold_id: UUID
     timestamp: Annotated[datetime, msgspec.Meta(tz=True)]
+    hold_id: UUID | None = None
+    entry: str = ""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -58,7 +59,8 @@ def message_of(row: Mapping[str, Any]) -> Message:
         timestamp, subject = row["created_at"].astimezone(UTC), payload
     else:
         timestamp = identity.timestamp.astimezone(UTC)
-        subject = identity.hold_id.bytes + timestamp.isoformat().encode()
+        name = identity.hold_id.bytes if identity.hold_id else identity.entry.encode()
+        subject = name + timestamp.isoformat().encode()
     digest = blake2b(row["organization_id"].bytes + row["event_id"].bytes, digest_size=18)
     digest.update(row["kind"].encode() + b"\n" + subject)
     body = _encode(_Content(row["kind"], timestamp, msgspec.Raw(payload)))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.data_dir import DEFAULT_DATA_DIR, DataDir
-from holdfast.engine.settings import Settings, variable
+from holdfast.engine.settings import LogFormat, Settings, variable
 
 if TYPE_CHECKING:
     # The class has no public name, and is generic only for the type checker.
@@ -38,6 +38,16 @@ def add_data_dir_flag(parser: argparse.ArgumentParser) -> None:
     """The flag that names the data directory of `holdfast up`."""
     parser.add_argument(
         "--data-dir", type=Path, default=DEFAULT_DATA_DIR, metavar="DIR", help="data directory (default: %(default)s)"
+    )
+
+
+def add_log_format_flag(parser: argparse.ArgumentParser) -> None:
+    """The flag that says how a process writes its log."""
+    parser.add_argument(
+        "--log-format",
+        choices=tuple(LogFormat),
+        metavar="FORM",
+        help="write the log on stderr as json or text (HOLDFAST_LOG_FORMAT, default json)",
     )
 
 

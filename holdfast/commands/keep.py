@@ -3,15 +3,20 @@
 import argparse
 import asyncio
 import signal
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import uvloop
+from aiohttp import web
 
-from holdfast.commands import read_settings
+from holdfast.commands import add_log_format_flag, read_settings
 from holdfast.engine.settings import Settings
 from holdfast.errors import OperatorError
+from holdfast.http.app import create_metrics_app
 from holdfast.jobs import JOBS, Job
+from holdfast.logs import log_to_stderr
+from holdfast.ports import listen
 
 if TYPE_CHECKING:
     from holdfast.commands import Commands
@@ -25,14 +30,22 @@ def add_parser(commands: "Commands") -> None:
         "keep",
         help="run the keeper",
         description="Run the background jobs until SIGTERM or Ctrl-C. Any number of keepers may run at once.",
-        epilog="example: HOLDFAST_REDIS_URL=redis://127.0.0.1:6379/0 holdfast keep",
+        epilog="example: HOLDFAST_REDIS_URL=redis://127.0.0.1:6379/0 holdfast keep --metrics-port 9100",
     )
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        metavar="N",
+        help="serve /metrics on this port of HOLDFAST_HOST (HOLDFAST_METRICS_PORT, default: nowhere)",
+    )
+    add_log_format_flag(parser)
     parser.set_defaults(run=run)
 
 
-def run(_: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
     """Keep until told to stop."""
-    settings = read_settings()
+    settings = read_settings(metrics_port=arguments.metrics_port, log_format=arguments.log_format)
+    log_to_stderr(settings.log_format)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_keep(settings))
 
@@ -41,7 +54,24 @@ async def _keep(settings: Settings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await run_jobs(JOBS, settings, stop)
+    async with serving_metrics(settings):
+        await run_jobs(JOBS, settings, stop)
+
+
+@asynccontextmanager
+async def serving_metrics(settings: Settings) -> AsyncIterator[None]:
+    """Serve `/metrics` for the duration of the block, if a port is named for it."""
+    if settings.metrics_port is None:
+        yield
+        return
+    with listen(settings.host, settings.metrics_port) as listener:
+        runner = web.AppRunner(create_metrics_app(settings), access_log=None)
+        await runner.setup()
+        try:
+            await web.SockSite(runner, listener).start()
+            yield
+        finally:
+            await runner.cleanup()
 
 
 async def run_jobs(jobs: Mapping[str, Job], settings: Settings, stop: asyncio.Event) -> None:

@@ -3,14 +3,17 @@
 import argparse
 import os
 from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.commands import own_command, positive, read_settings
+from holdfast.commands import add_log_format_flag, own_command, positive, read_settings
 from holdfast.engine.settings import Settings
 from holdfast.http.app import create_app
 from holdfast.http.server import run_server
+from holdfast.logs import log_to_stderr
 from holdfast.ports import http_url, listen, reserve
 from holdfast.processes import spawn, until_stopped
 
@@ -29,16 +32,19 @@ def add_parser(commands: "Commands") -> None:
     parser.add_argument("--host", metavar="ADDRESS", help="address to listen on (HOLDFAST_HOST, default 127.0.0.1)")
     parser.add_argument("--port", type=int, metavar="N", help="port, 0 for any free one (HOLDFAST_PORT, default 8080)")
     parser.add_argument("--workers", type=positive, default=1, metavar="N", help="processes on the port (default: 1)")
+    add_log_format_flag(parser)
     # Only for the children of a process that has reserved the port.
     parser.add_argument("--reuse-port", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--numbers-dir", type=Path, help=argparse.SUPPRESS)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Serve with one process, or watch over several that do."""
-    settings = read_settings(host=arguments.host, port=arguments.port)
+    settings = read_settings(host=arguments.host, port=arguments.port, log_format=arguments.log_format)
+    log_to_stderr(settings.log_format)
     if arguments.reuse_port:
-        _serve(settings)
+        _serve(settings, arguments.numbers_dir)
         return
     with reserve(settings.host, settings.port) as reserved:
         settings = msgspec.structs.replace(settings, port=reserved.getsockname()[1])
@@ -48,18 +54,21 @@ def run(arguments: argparse.Namespace) -> None:
             _supervise(settings, arguments.workers)
 
 
-def _serve(settings: Settings) -> None:
+def _serve(settings: Settings, numbers_dir: Path | None = None) -> None:
     with listen(settings.host, settings.port, reuse_port=True) as listener:
         print(f"Serving on {http_url(settings.host, settings.port)}", flush=True)
-        run_server(create_app(settings), listener)
+        run_server(create_app(settings, numbers_dir=numbers_dir), listener)
 
 
 def _supervise(settings: Settings, workers: int) -> None:
     environment = {**os.environ, **settings.environment()}
     with until_stopped() as watch, ExitStack() as running:
+        # Where workers write what they count, so that each can answer for all of them.
+        numbers_dir = running.enter_context(TemporaryDirectory(prefix="holdfast-numbers-"))
+        command = own_command("serve", "--reuse-port", "--numbers-dir", numbers_dir)
         processes = []
         for number in range(1, workers + 1):
-            worker = spawn(f"worker {number}", own_command("serve", "--reuse-port"), environment=environment)
+            worker = spawn(f"worker {number}", command, environment=environment)
             running.callback(worker.stop)
             processes.append(worker)
         watch.await_first_death(processes)

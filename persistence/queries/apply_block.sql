@@ -1,5 +1,5 @@
--- Blocks or unblocks seats and general-admission places of an event, and tells the audit. What the audit was told of a log
--- entry before is not done again.
+-- Blocks or unblocks seats and general-admission places of an event, and tells audit and outbox. What the audit was told of a
+-- log entry before is not done again.
 -- $1 event_id uuid: the event
 -- $2 organization_id uuid: its organisation
 -- $3 ordinals int[]: the seats
@@ -28,11 +28,24 @@ WITH told AS (
     SET blocked = z.blocked + CASE WHEN $4 THEN u.units ELSE -u.units END
     FROM units u
     WHERE z.event_id = $1 AND z.zone = u.zone AND NOT EXISTS (SELECT FROM told)
+), lists AS (
+    SELECT coalesce((SELECT jsonb_agg(seat_id) FROM changed), '[]') AS seat_ids,
+        (
+            SELECT coalesce(jsonb_agg(jsonb_build_object('zone', zone, 'quantity', quantity)), '[]')
+            FROM unnest($5::int[], $6::int[]) AS t (zone, quantity)
+        ) AS quantities
+), announced AS (
+    INSERT INTO outbox (organization_id, event_id, kind, payload)
+    SELECT $2, $1, CASE WHEN $4 THEN 'SeatsBlocked' ELSE 'SeatsUnblocked' END,
+        jsonb_build_object('event_id', $1, 'organization_id', $2, 'seat_ids', seat_ids, 'quantities', quantities,
+            'entry', $11::text, 'timestamp', $7)
+    FROM lists
+    WHERE NOT EXISTS (SELECT FROM told)
 )
 INSERT INTO audit_log (organization_id, event_id, action, entity_type, entity_id, changes, ip_address, user_agent, request_id,
     created_at)
 SELECT $2, $1, CASE WHEN $4 THEN 'seats_blocked' ELSE 'seats_unblocked' END, 'Event', $1::text,
-    jsonb_build_object('seat_ids', coalesce((SELECT jsonb_agg(seat_id) FROM changed), '[]'),
-        'zones', to_jsonb($5::int[]), 'quantities', to_jsonb($6::int[]), 'entry', $11::text),
+    jsonb_build_object('seat_ids', (SELECT seat_ids FROM lists), 'zones', to_jsonb($5::int[]),
+        'quantities', to_jsonb($6::int[]), 'entry', $11::text),
     $8, $9, $10, $7
 WHERE NOT EXISTS (SELECT FROM told)

@@ -18,7 +18,7 @@ import asyncpg
 from holdfast.embedded import start_valkey
 from holdfast.engine.settings import Settings
 from holdfast.http.tokens import Role, mint_token
-from holdfast.ports import LOOPBACK, listen
+from holdfast.ports import LOOPBACK, available_port, listen
 from support.commands import Command, is_running, wait_until
 from support.polling import eventually
 
@@ -157,3 +157,58 @@ def answers(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
+
+
+def test_any_worker_answers_for_what_all_have_counted(
+    holdfast: StartCommand, redis_url: str, database_dsn: str
+) -> None:
+    stores = {"HOLDFAST_REDIS_URL": redis_url, "HOLDFAST_POSTGRES_DSN": database_dsn}
+    command = holdfast("serve", "--port", "0", "--workers", "2", **stores)
+    wait_until(lambda: command.stdout.count("Serving on") == 2, "both workers serve")
+    (directory,) = {numbers_dir(pid) for pid in children(command.process.pid)}
+
+    wait_until(lambda: len(list(directory.glob("*.numbers"))) == 2, "both have written their numbers")
+    with urlopen(f"{address(command)}/metrics", timeout=5) as response:
+        assert b"holdfast_hold_attempts_total" in response.read()
+    command.process.terminate()
+
+    assert command.wait() == 0
+    assert not directory.exists()
+
+
+def test_a_keeper_serves_its_numbers_where_it_is_told_to(
+    holdfast: StartCommand, tmp_path: Path, database_dsn: str
+) -> None:
+    valkey, port = start_valkey(tmp_path / "valkey"), available_port(LOOPBACK)
+    stores = {"HOLDFAST_REDIS_URL": valkey.url, "HOLDFAST_POSTGRES_DSN": database_dsn}
+    try:
+        command = holdfast("keep", "--metrics-port", str(port), **stores)
+
+        def runs() -> bool:
+            try:
+                with urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=5) as response:
+                    return re.search(r'reaper_runs_total{result="done"} [1-9]', response.read().decode()) is not None
+            except OSError:
+                return False
+
+        wait_until(runs, "the reaper's runs are counted")
+        command.process.terminate()
+        assert command.wait() == 0
+    finally:
+        valkey.stop()
+
+
+def test_the_log_is_json_unless_text_is_asked_for(holdfast: StartCommand, database_dsn: str) -> None:
+    nowhere = {"HOLDFAST_REDIS_URL": f"redis://{LOOPBACK}:{available_port(LOOPBACK)}/0"}
+    for flags, is_json in (((), True), (("--log-format", "text"), False)):
+        command = holdfast("serve", "--port", "0", *flags, HOLDFAST_POSTGRES_DSN=database_dsn, **nowhere)
+
+        line = wait_until(lambda command=command: command.stderr.partition("\n")[0], "something is written down")
+
+        assert line.startswith('{"time":') is is_json
+        assert "the hot cache cannot follow the log" in line
+
+
+def numbers_dir(pid: int) -> Path:
+    arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return Path(arguments[arguments.index("--numbers-dir") + 1])

@@ -5,14 +5,12 @@ from uuid import uuid4
 
 import msgspec
 import pytest
-from redis.asyncio import Redis
 
 from holdfast.engine.layout import CompiledEvent, compile_event
 from holdfast.persistence.catalogue import save_event
-from holdfast.persistence.occupancy import Figures, OccupancyCache, channel_of, occupancies, occupancy
+from holdfast.persistence.occupancy import Figures, OccupancyCache, occupancies, occupancy
 from support.engine import document
 from support.outbox import connected
-from support.polling import eventually
 
 COUNT = "UPDATE zones SET held = held + $3, sold = sold + $4, blocked = blocked + $5 WHERE event_id = $1 AND zone = $2"
 
@@ -159,25 +157,6 @@ async def test_callers_at_once_share_a_count(connection: Any) -> None:
     found = await asyncio.gather(*(cache.get(connection, event.organization_id, event.event_id) for _ in range(10)))
 
     assert all(each is found[0] for each in found)
-
-
-async def test_the_cache_follows_what_publishers_announce(connection: Any, redis_url: str) -> None:
-    cache = OccupancyCache(clock=Clock())
-    event = await saved(connection)
-    scope = (event.organization_id, event.event_id)
-    stale = await cache.get(connection, *scope)
-
-    async def changed() -> bool:
-        return await cache.get(connection, *scope) is not stale
-
-    async with Redis.from_url(redis_url) as redis:
-        following = asyncio.create_task(cache.follow(redis))
-        try:
-            await eventually(lambda: redis.publish(channel_of(*scope), b"{}"), "the cache has subscribed")
-            await eventually(changed, "the cache has counted again")
-        finally:
-            following.cancel()
-            await asyncio.wait([following])
 
 
 async def test_a_full_cache_lets_go_of_what_is_too_old(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,35 @@
+"""How full an event is, as the HTTP calls tell it."""
+
+from typing import Self
+
+import msgspec
+
+from holdfast.persistence.occupancy import Figures
+
+
+class Occupied(msgspec.Struct, frozen=True, kw_only=True):
+    """Places by what has become of them, and their shares of all in percent."""
+
+    available: int
+    held: int
+    sold: int
+    blocked: int
+    total: int
+    percent_available: float
+    percent_held: float
+    percent_sold: float
+    percent_blocked: float
+
+    @classmethod
+    def of(cls, figures: Figures) -> Self:
+        return cls(
+            available=figures.free,
+            held=figures.held,
+            sold=figures.sold,
+            blocked=figures.blocked,
+            total=figures.capacity,
+            percent_available=figures.percent_free,
+            percent_held=figures.percent_held,
+            percent_sold=figures.percent_sold,
+            percent_blocked=figures.percent_blocked,
+        )
