@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from holdfast.engine.backend import Position
-from holdfast.engine.errors import Unknown
+from holdfast.engine.errors import Uncommitted
 from holdfast.engine.status import Status
 
 _REMEMBERED_REJECTIONS = 10_000
@@ -30,6 +30,7 @@ class Acks:
     def __init__(self) -> None:
         self._epochs: dict[int, int] = {}
         self._marks: dict[tuple[int, int], int] = {}
+        self._over: dict[int, int] = {}
         self._waiting: dict[int, list[tuple[int, int, int, asyncio.Future[None]]]] = {}
         self._order = count()
         self._rejections: OrderedDict[tuple[int, int, int], Status] = OrderedDict()
@@ -51,7 +52,9 @@ class Acks:
         be committed, so ask again under the same hold id.
         """
         if position.seq > self._marks.get((position.shard, position.epoch), 0):
-            if position.epoch < self._epochs.get(position.shard, 0):
+            if position.epoch < self._epochs.get(position.shard, 0) or position.epoch <= self._over.get(
+                position.shard, 0
+            ):
                 raise _epoch_is_over()
             committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             waiting = self._waiting.setdefault(position.shard, [])
@@ -61,7 +64,7 @@ class Acks:
                 async with asyncio.timeout(timeout_s):
                     await committed
             except TimeoutError:
-                raise Unknown(
+                raise Uncommitted(
                     f"not committed within {timeout_s} s; the outcome is unknown, repeat with the same key"
                 ) from None
         return self._rejections.get((position.shard, position.epoch, position.seq))
@@ -82,6 +85,15 @@ class Acks:
                 # What an epoch left behind when it ended is never applied.
                 committed.set_exception(_epoch_is_over())
 
+    def end(self, shard: int, epoch: int) -> None:
+        """An epoch and those before it are over, and nothing more of them will be committed than is known here."""
+        self._over[shard] = max(epoch, self._over.get(shard, 0))
+        waiting = self._waiting.get(shard)
+        while waiting and waiting[0][0] <= epoch:
+            committed = heappop(waiting)[-1]
+            if not committed.done():
+                committed.set_exception(_epoch_is_over())
+
     def reject(self, shard: int, epoch: int, seq: int, status: Status) -> None:
         """What was decided at this position did not get into Postgres. Say so before advancing past it."""
         self._rejections[shard, epoch, seq] = status
@@ -89,8 +101,8 @@ class Acks:
             self._rejections.popitem(last=False)
 
 
-def _epoch_is_over() -> Unknown:
-    return Unknown("the shard was taken over before the commit was known; repeat with the same key")
+def _epoch_is_over() -> Uncommitted:
+    return Uncommitted("the shard was taken over before the commit was known; repeat with the same key")
 
 
 def rejection_status(reason: str) -> Status:

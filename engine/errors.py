@@ -13,6 +13,10 @@ class Unknown(BackendError):
     """The call was sent and no answer came: it may have run. Repeat it only under the same hold id."""
 
 
+class Uncommitted(Unknown):
+    """Redis has decided, and Postgres has not said that it is committed. Redis itself is well."""
+
+
 class Overloaded(Unavailable):
     """More calls wait than the wire or the server takes."""
 

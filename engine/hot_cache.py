@@ -2,7 +2,8 @@
 
 The cache is negative only: it can say that a seat is taken, never that it is free. It is fed by the log, so a seat it
 calls taken was taken when the log said so; the worst it can do is refuse a seat for the moment between a
-release and its arrival here. It answers nothing while it does not follow the log.
+release and its arrival here. It answers nothing while it does not follow the log, and begins anew, empty, whenever a
+shard gets another mode or epoch: of shards that Redis does not serve it knows nothing.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from uuid import UUID
 import msgspec
 from redis.asyncio import Redis
 
+from holdfast.engine.epochs import Epochs
 from holdfast.engine.log import follow_logs
 from holdfast.engine.records import LogEntry, Pair, unpack_blocks, unpack_record
 
@@ -34,10 +36,12 @@ class HotCache:
         self._patience_s = patience_s
         self._seats: OrderedDict[tuple[UUID, UUID, int], tuple[UUID | None, int]] = OrderedDict()
         self._following = False
+        self._epochs = Epochs(0)
+        self._changes = 0
 
     def taken(self, organization_id: UUID, event_id: UUID, ordinal: int, *, user_id: UUID, now_ms: int) -> Taken | None:
         """That a seat is taken by somebody else, or None, which says nothing. `now_ms` is this machine's clock."""
-        if not self._following:
+        if not self._following or self._epochs.changes != self._changes:
             return None
         found = self._seats.get((organization_id, event_id, ordinal))
         if found is None:
@@ -47,18 +51,29 @@ class HotCache:
             return None
         return Taken(holder, 0 if until_ms == _FOR_GOOD_MS else until_ms)
 
-    async def follow(self, redis: Redis, shards: int, epoch: int) -> None:
-        """Feed the cache from the logs until cancelled; empty and silent afterwards.
+    async def follow(self, redis: Redis, epochs: Epochs) -> None:
+        """Feed the cache from the logs of the shards that Redis serves until cancelled; empty and silent afterwards.
 
         Raises when the connection breaks, and TimeoutError when the server says nothing for the cache's patience, which
         is more than the second after which a quiet log says so.
         """
+        while True:
+            changes = epochs.changes
+            if served := epochs.in_redis:
+                await self._follow(redis, epochs, served)
+            else:
+                while epochs.changes == changes:
+                    await epochs.next_change(self._patience_s)
+
+    async def _follow(self, redis: Redis, epochs: Epochs, served: dict[int, int]) -> None:
+        """Follow until a shard changes."""
+        changes = epochs.changes
         try:
-            async with aclosing(follow_logs(redis, range(shards), epoch)) as batches:
-                while True:
+            async with aclosing(follow_logs(redis, served)) as batches:
+                while epochs.changes == changes:
                     async with asyncio.timeout(self._patience_s):
                         entries = await anext(batches)
-                    self._following = True
+                    self._following, self._epochs, self._changes = True, epochs, changes
                     for entry in entries:
                         self.apply(entry)
         finally:

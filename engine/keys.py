@@ -11,13 +11,24 @@ from uuid import UUID
 import msgspec
 
 SHARD_COUNT = b"hf:shards"
-SHARD_KEYS = frozenset({"open", "run", "seq", "mark", "log", "events"})
+HEALTH = b"hf:health"
+SHARD_KEYS = frozenset({"open", "run", "base", "seq", "mark", "log", "events"})
 EVENT_KEYS = frozenset({"counts", "map", "owners", "holds", "expiry", "ended", "loading"})
 
 
 def shard_of(event_id: UUID, shards: int) -> int:
     """The shard of an event: a stable hash, the same in every process and release."""
     return int.from_bytes(blake2b(event_id.bytes, digest_size=8).digest()) % shards
+
+
+def shard_of_key(name: bytes) -> int:
+    """The shard in the name of a key."""
+    return int(name.split(b":", 2)[1].strip(b"{s}"))
+
+
+def epoch_of_key(name: bytes) -> int:
+    """The epoch in the name of a key."""
+    return int(name.split(b":", 3)[2].removeprefix(b"e"))
 
 
 class ShardKeys(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """Following the logs of the shards as they grow."""
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from redis.asyncio import Redis
@@ -13,13 +13,14 @@ _BLOCK_MS = 1000
 _COUNT = 1000
 
 
-async def follow_logs(redis: Redis, shards: Iterable[int], epoch: int) -> AsyncGenerator[tuple[LogEntry, ...], None]:
+async def follow_logs(redis: Redis, epochs: Mapping[int, int]) -> AsyncGenerator[tuple[LogEntry, ...], None]:
     """Yield what is appended to the logs from now on, in order within each shard; empty when a second passes quietly.
 
-    The first batch is empty and comes as soon as the places to read from are known.
+    `epochs` has the epoch of each shard to follow, at least one. The first batch is empty and comes as soon as the
+    places to read from are known.
     """
     places: dict[Any, Any] = {}
-    for shard in shards:
+    for shard, epoch in epochs.items():
         key = ShardKeys(shard, epoch).key("log")
         last = await redis.xrevrange(key, count=1)
         places[key] = last[0][0] if last else "0"

@@ -14,7 +14,8 @@ from redis.exceptions import RedisError
 
 from holdfast.engine.backend import Backend
 from holdfast.engine.cancellation import honour_cancellation
-from holdfast.engine.errors import BackendError
+from holdfast.engine.epochs import EpochOf, epoch_function
+from holdfast.engine.errors import BackendError, Fenced
 from holdfast.engine.keys import ShardKeys
 from holdfast.engine.records import unpack_ids
 from holdfast.engine.status import Status
@@ -27,12 +28,13 @@ _log = logging.getLogger(__name__)
 
 
 class Reaper:
-    """Expires overdue holds of every open event of the shards given."""
+    """Expires overdue holds of every open event of the shards that Redis serves."""
 
-    def __init__(self, redis: Redis, backend: Backend, *, shards: int, epoch: int) -> None:
+    def __init__(self, redis: Redis, backend: Backend, *, shards: int, epoch: int | EpochOf) -> None:
         self._redis = redis
         self._backend = backend
-        self._event_sets = [ShardKeys(shard, epoch).key("events") for shard in range(shards)]
+        self._shards = range(shards)
+        self._epoch_of = epoch_function(epoch)
 
     async def run(self, interval_s: float = REAP_INTERVAL_S) -> None:
         """Reap until cancelled. A server that does not answer is tried again at the next interval."""
@@ -52,8 +54,12 @@ class Reaper:
     async def reap(self) -> int:
         """Expire every hold that is overdue now; returns how many."""
         expired = 0
-        for key in self._event_sets:
-            scopes: Any = await self._redis.smembers(key)
+        for shard in self._shards:
+            try:
+                epoch = self._epoch_of(shard)
+            except Fenced:
+                continue
+            scopes: Any = await self._redis.smembers(ShardKeys(shard, epoch).key("events"))
             for scope in scopes:
                 organization_id, event_id = unpack_ids(scope)
                 expired += await self._reap_event(organization_id, event_id)

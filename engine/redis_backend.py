@@ -17,6 +17,7 @@ from holdfast.engine.backend import (
     Position,
     StoredHold,
 )
+from holdfast.engine.epochs import EpochOf, epoch_function
 from holdfast.engine.errors import Fenced, Unavailable
 from holdfast.engine.keys import EventKeys, ShardKeys, shard_of
 from holdfast.engine.layout import CompiledEvent, EventDocument, compile_event
@@ -34,25 +35,33 @@ from holdfast.engine.wire import NoScript, Wire
 from holdfast.lua import Script, scripts
 
 LOAD_BLOCK_BYTES = 65_536
+RETENTION_MS = 3_600_000
 
 
 class RedisBackend:
-    """Implements engine.backend.Backend on one Redis server, in one epoch.
+    """Implements engine.backend.Backend on one Redis server.
 
-    `max_backlog` is how many log entries may wait to be persisted before holds are refused as busy (0: any number);
-    `retention_ms` how long an ended hold can still be told from one that never was.
+    `epoch` is the epoch of all shards, or tells that of each at the moment of a call. `max_backlog` is how many log
+    entries may wait to be persisted before holds are refused as busy (0: any number); `retention_ms` how long an ended
+    hold can still be told from one that never was.
     """
 
     def __init__(
-        self, wire: Wire, *, shards: int, epoch: int, max_backlog: int = 0, retention_ms: int = 3_600_000
+        self,
+        wire: Wire,
+        *,
+        shards: int,
+        epoch: int | EpochOf,
+        max_backlog: int = 0,
+        retention_ms: int = RETENTION_MS,
     ) -> None:
         self._wire = wire
         self._shards = shards
-        self._epoch = epoch
+        self._epoch_of = epoch_function(epoch)
         self._max_backlog = max_backlog
         self._retention_ms = retention_ms
         self._scripts = scripts()
-        self._heads: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self._heads: dict[tuple[str, str], tuple[ShardKeys, bytes]] = {}
 
     async def hold_seats(
         self,
@@ -213,6 +222,8 @@ class RedisBackend:
 
     async def _hold(self, name: str, event: CompiledEvent, holder: Holder, wish: tuple[bytes, ...]) -> HoldReply:
         shard, head = self._heads.get((name, event.version)) or self._hold_head(name, event)
+        if shard.epoch != self._epoch_of(shard.shard):
+            shard, head = self._hold_head(name, event)
         ttl_ms = event.ttl_ms if holder.ttl_ms is None else holder.ttl_ms
         arguments = (
             holder.meta,
@@ -230,18 +241,18 @@ class RedisBackend:
             holder.hold_id if hold_id == holder.hold_id.bytes else UUID(bytes=hold_id) if hold_id else None,
             until_ms,
             now_ms,
-            Position(shard, self._epoch, seq),
+            Position(shard.shard, shard.epoch, seq),
             unpack_pairs(seats),
             unpack_pairs(quantities),
         )
 
-    def _hold_head(self, name: str, event: CompiledEvent) -> tuple[int, bytes]:
-        """The shard of an event, and what is the same in all its holds, packed once."""
+    def _hold_head(self, name: str, event: CompiledEvent) -> tuple[ShardKeys, bytes]:
+        """The shard and epoch of an event, and what is the same in all its holds meanwhile, packed once."""
         keys = self._keys(event.organization_id, event.event_id)
         rules = event.rules(max_backlog=self._max_backlog, retention_ms=self._retention_ms)
         head = _head(self._scripts[name], keys) + _bulk((keys.scope, event.version.encode(), rules))
-        self._heads[name, event.version] = keys.shard.shard, head
-        return keys.shard.shard, head
+        self._heads[name, event.version] = keys.shard, head
+        return keys.shard, head
 
     async def _end(
         self, name: str, event: EventRef, hold_ids: Iterable[UUID], meta: bytes, *words: bytes
@@ -269,22 +280,22 @@ class RedisBackend:
         script = self._scripts[name]
         if len(arguments) != len(script.arguments):
             raise TypeError(f"{name} takes {len(script.arguments)} arguments, not {len(arguments)}")
-        return await self._send(keys.shard.shard, _head(script, keys) + _bulk(arguments))
+        return await self._send(keys.shard, _head(script, keys) + _bulk(arguments))
 
-    async def _send(self, shard: int, command: bytes) -> Any:
+    async def _send(self, shard: ShardKeys, command: bytes) -> Any:
         try:
             return await self._wire.send(command)
         except NoScript:
             await self._reload_scripts(shard)
             return await self._wire.send(command)
 
-    async def _reload_scripts(self, shard: int) -> None:
+    async def _reload_scripts(self, shard: ShardKeys) -> None:
         """Load the scripts if this is the server the epoch was opened on; a restarted or promoted one is fenced off."""
         connections = self._wire.connections
         info = await self._wire.call("INFO", "server")
-        opened_on = await self._wire.call("GET", ShardKeys(shard, self._epoch).key("run"))
+        opened_on = await self._wire.call("GET", shard.key("run"))
         if opened_on is None or b"run_id:" + opened_on not in info.splitlines():
-            raise Fenced(f"shard {shard}: Redis is not the server on which epoch {self._epoch} was opened")
+            raise Fenced(f"shard {shard.shard}: Redis is not the server on which epoch {shard.epoch} was opened")
         if self._wire.connections != connections:
             raise Unavailable("the connection to Redis changed while its server was identified")
         # Sent in one turn of the loop, the scripts reach the server that was identified, or none.
@@ -292,10 +303,11 @@ class RedisBackend:
         await asyncio.gather(*[self._wire.send(b"*3\r\n" + _bulk((b"SCRIPT", b"LOAD", each))) for each in sources])
 
     def _keys(self, organization_id: UUID, event_id: UUID) -> EventKeys:
-        return EventKeys(ShardKeys(shard_of(event_id, self._shards), self._epoch), organization_id, event_id)
+        shard = shard_of(event_id, self._shards)
+        return EventKeys(ShardKeys(shard, self._epoch_of(shard)), organization_id, event_id)
 
     def _position(self, keys: EventKeys, seq: int) -> Position:
-        return Position(keys.shard.shard, self._epoch, seq)
+        return Position(keys.shard.shard, keys.shard.epoch, seq)
 
 
 def _refused(status: Status) -> HoldReply:

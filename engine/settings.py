@@ -28,6 +28,8 @@ PostgresDsn = Annotated[str, Meta(pattern=r"^postgres(ql)?://.", description="a 
 Port = Annotated[int, Meta(ge=0, le=65535, description="a whole number from 0 to 65535")]
 Shards = Annotated[int, Meta(ge=1, le=16384, description="a whole number from 1 to 16384")]
 Entries = Annotated[int, Meta(ge=0, le=1_000_000_000, description="a whole number from 0 to 1000000000")]
+Seconds = Annotated[float, Meta(gt=0, le=86_400, description="a number of seconds above 0, at most 86400")]
+Failures = Annotated[int, Meta(ge=1, le=1_000, description="a whole number from 1 to 1000")]
 Text = Annotated[str, Meta(min_length=1, description="text that is not empty")]
 Secret = Annotated[str, Meta(min_length=SECRET_LENGTH_MIN, description=f"at least {SECRET_LENGTH_MIN} characters long")]
 HttpUrl = Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+[^\s#]*$", description="an http:// or https:// URL")]
@@ -59,6 +61,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     host: Text = "127.0.0.1"
     port: Port = 8080
     shards: Shards = 16
+    recover_after_s: Seconds = 10.0
+    breaker_failures: Failures = 5
+    breaker_probe_s: Seconds = 30.0
     replay_retention_entries: Entries = 100_000
     max_backlog_entries: Entries = 100_000
     token_secret: Secret | None = None

@@ -1,35 +1,116 @@
-"""Opening the shards of a server for service: the fence, the server's identity, the scripts."""
+"""Opening shards of a server for service: the fence, the server's identity, the scripts."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
 
 from redis.asyncio import Redis
 
+from holdfast.engine.errors import Unavailable
 from holdfast.engine.keys import SHARD_COUNT, ShardKeys
+from holdfast.engine.wire import Wire
 from holdfast.lua import scripts
 
+# Where a server of one's own, of which no Postgres knows, begins.
 FIRST_EPOCH = 1
+
+_SCAN_COUNT = 1_000
 
 
 class ShardCountError(Exception):
     """The server holds data spread over another number of shards; the text is one sentence for the operator."""
 
 
-async def open_shards(redis: Redis, shards: int, epoch: int = FIRST_EPOCH) -> None:
-    """Put every shard into service on this server, under the epoch given, and load the scripts.
+async def claim_server(wire: Wire, shards: int) -> None:
+    """Note on a server how many shards it has. Raises ShardCountError if it has another number already."""
+    await wire.call("SET", SHARD_COUNT, shards, "NX")
+    _check_count(int(await wire.call("GET", SHARD_COUNT) or 0), shards)
 
-    The `run` key says on which incarnation of the server the epoch was opened. A front end that meets a server without
-    the scripts compares the two, and does not serve from one that is not the same.
+
+async def open_epoch(wire: Wire, opened: Sequence[ShardKeys], *, events: int = 0, run_id: bytes | None = None) -> None:
+    """Put shards into service on this server, each under its epoch, with the scripts.
+
+    `run_id` is the incarnation that has the epoch's keys, if it matters; Unavailable is raised if this is another one.
+
+    The `run` key says on which incarnation of the server the epoch was opened; a front end that meets a server without
+    the scripts compares the two. `base` says how many events the epoch began with: a log that began with none tells
+    the whole story of its shard.
+
+    A server that came back with its data has the `open` keys of epochs of the incarnation before, and only the
+    missing scripts keep those from being served. So they are removed first. Everything is sent in one turn of the
+    loop: it reaches the server that was looked at, in this order, or breaks off.
     """
+    connections = wire.connections
+    running = await read_run_id(wire)
+    if run_id not in (None, running):
+        raise Unavailable("Redis is not the server that the epoch was built on")
+    stale = await _opened_elsewhere(wire, running)
+    if wire.connections != connections:
+        raise Unavailable("the connection to Redis changed while shards were opened on it")
+    calls = [wire.start("UNLINK", key) for key in stale]
+    calls += [wire.start("SCRIPT", "LOAD", script.source) for script in scripts().values()]
+    calls += [wire.start("SET", *pair) for keys in opened for pair in _service(keys, running, events)]
+    await asyncio.gather(*calls)
+
+
+async def open_shards(redis: Redis, shards: int, epoch: int = FIRST_EPOCH) -> None:
+    """Put every shard into service, under one epoch, on a server of one's own that nobody else opens or restarts."""
     await redis.set(SHARD_COUNT, shards, nx=True)
-    stored = int(await redis.get(SHARD_COUNT) or 0)
+    _check_count(int(await redis.get(SHARD_COUNT) or 0), shards)
+    run_id = (await redis.info("server"))["run_id"].encode()
+    for script in scripts().values():
+        await redis.script_load(script.source)
+    for shard in range(shards):
+        for key, value in _service(ShardKeys(shard, epoch), run_id, 0):
+            await redis.set(key, value)
+
+
+def _service(keys: ShardKeys, run_id: bytes, events: int) -> tuple[tuple[bytes, bytes | int], ...]:
+    """The keys of an epoch in service, the one that lets scripts in last."""
+    return (keys.key("base"), events), (keys.key("run"), run_id), (keys.key("open"), keys.epoch)
+
+
+def _check_count(stored: int, shards: int) -> None:
     if stored != shards:
         raise ShardCountError(
             f"This Redis was set up with {stored} shards; start Holdfast with HOLDFAST_SHARDS={stored}."
         )
-    run_id = (await redis.info("server"))["run_id"]
-    for script in scripts().values():
-        await redis.script_load(script.source)
-    async with redis.pipeline(transaction=False) as pipeline:
-        for shard in range(shards):
-            keys = ShardKeys(shard, epoch)
-            pipeline.set(keys.key("run"), run_id)
-            pipeline.set(keys.key("open"), epoch)
-        await pipeline.execute()
+
+
+async def read_run_id(wire: Wire) -> bytes:
+    """The name of this incarnation of the server."""
+    info: bytes = await wire.call("INFO", "server")
+    return next(line.removeprefix(b"run_id:") for line in info.splitlines() if line.startswith(b"run_id:"))
+
+
+async def find_broken(wire: Wire, served: Mapping[int, int]) -> dict[int, str]:
+    """Of the shards (and epochs) that Redis should serve, those that this server must not, and why.
+
+    Raises a BackendError when the server does not answer.
+    """
+    if not served:
+        return {}
+    run_id = await read_run_id(wire)
+    shards = [ShardKeys(shard, epoch) for shard, epoch in served.items()]
+    found = await asyncio.gather(*[wire.start("MGET", keys.key("open"), keys.key("run")) for keys in shards])
+    broken = {}
+    for keys, (is_open, opened_on) in zip(shards, found, strict=True):
+        if opened_on is None:
+            broken[keys.shard] = "Redis has lost its data"
+        elif opened_on != run_id:
+            broken[keys.shard] = "Redis is another server than the epoch was opened on, or has been restarted"
+        elif is_open is None:
+            broken[keys.shard] = "the epoch is closed in Redis"
+    return broken
+
+
+async def _opened_elsewhere(wire: Wire, run_id: bytes) -> list[bytes]:
+    """The `open` keys on this server that were set on another incarnation of it."""
+    found: list[bytes] = []
+    cursor = b"0"
+    while True:
+        cursor, keys = await wire.call("SCAN", cursor, "MATCH", "hf:{s*}:e*:open", "COUNT", _SCAN_COUNT)
+        runs = [key.removesuffix(b"open") + b"run" for key in keys]
+        opened_on = await asyncio.gather(*(wire.call("GET", run) for run in runs))
+        found += [key for key, opened in zip(keys, opened_on, strict=True) if opened != run_id]
+        if cursor == b"0":
+            return found

@@ -91,9 +91,13 @@ class Wire:
             raise Overloaded(f"{self._max_waiting} calls wait for Redis")
         return connection.send(command)
 
-    async def call(self, *words: bytes | str | int | float) -> Any:
+    def start(self, *words: bytes | str | int | float) -> asyncio.Future[Any]:
         """Send one command given as words, for what is not worth packing beforehand."""
-        return await self.send(_pack(words))
+        return self.send(_pack(words))
+
+    async def call(self, *words: bytes | str | int | float) -> Any:
+        """Send one command given as words, and wait for its answer."""
+        return await self.start(*words)
 
     async def _keep_connected(self) -> None:
         pause = _RECONNECT_FIRST_S

@@ -6,7 +6,21 @@ import sys
 from collections.abc import Sequence
 
 import holdfast
-from holdfast.commands import bench, event, keep, migrate, reconcile, replay, serve, status, token, up, verify
+from holdfast.commands import (
+    bench,
+    event,
+    keep,
+    migrate,
+    mode,
+    rebuild,
+    reconcile,
+    replay,
+    serve,
+    status,
+    token,
+    up,
+    verify,
+)
 from holdfast.engine.settings import SettingsError
 from holdfast.errors import OperatorError
 
@@ -14,7 +28,7 @@ OK, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 # A command is a module with `add_parser(commands)`, which sets the default `run` to a function of the parsed
 # arguments that returns nothing and raises OperatorError when it fails.
-COMMANDS = (up, serve, keep, migrate, event, status, verify, replay, reconcile, token, bench)
+COMMANDS = (up, serve, keep, migrate, event, mode, status, verify, replay, reconcile, rebuild, token, bench)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -3,12 +3,9 @@
 import uuid
 
 import msgspec
-from redis.asyncio import Redis
 
 from holdfast.engine.layout import EventDocument, EventState, SeatDocument, ZoneDocument, ZoneType
 from holdfast.engine.settings import Settings
-from holdfast.engine.shards import ShardCountError, open_shards
-from holdfast.errors import OperatorError
 from holdfast.events import open_desk
 
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://holdfast.invalid/demo")
@@ -31,15 +28,10 @@ def user_id(role: str) -> uuid.UUID:
 
 
 async def load_demo(settings: Settings) -> DemoIds:
-    """Make sure the shards are in service and the demo event is saved and open on them. Safe to repeat.
+    """Make sure the demo event is saved and in service. Safe to repeat.
 
     An event that was changed since it was first loaded stays as it is, which is its owner's business.
     """
-    try:
-        async with Redis.from_url(settings.redis_url) as redis:
-            await open_shards(redis, settings.shards)
-    except ShardCountError as error:
-        raise OperatorError(str(error)) from None
     async with open_desk(settings) as desk:
         known = await desk.owner(EVENT_ID)
         document = (await desk.find(EVENT_ID, ORGANIZATION_ID)).document if known else festival()

@@ -1,6 +1,7 @@
 """Changing events where they live twice: the document and its rows in Postgres, the seats in service in Redis.
 
-Postgres is first. A command that dies between the two is repeated, and then brings Redis to what Postgres has.
+Postgres is first. A command that dies between the two is repeated, and then brings Redis to what Postgres has. An event
+of a shard that Postgres serves is changed there only: Redis gets it when it is built anew.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -12,14 +13,14 @@ import msgspec
 
 from holdfast.engine.audit import Caller
 from holdfast.engine.backend import EventReading
+from holdfast.engine.epochs import Epochs, Mode
 from holdfast.engine.errors import BackendError
-from holdfast.engine.keys import SHARD_COUNT
+from holdfast.engine.keys import shard_of
 from holdfast.engine.layout import CompiledEvent, EventDocument, EventState, compile_event
 from holdfast.engine.layout_checks import LayoutError
 from holdfast.engine.records import ZoneCounts
 from holdfast.engine.redis_backend import RedisBackend
 from holdfast.engine.settings import Settings, variable
-from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.engine.status import Status
 from holdfast.engine.wire import Wire
 from holdfast.errors import OperatorError
@@ -33,7 +34,10 @@ from holdfast.persistence.catalogue import (
     read_counts,
     save_event,
 )
-from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, connect
+from holdfast.persistence.controls import ask_controls, read_epochs
+from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, connect, open_pool
+from holdfast.persistence.row_lock_backend import RowLockBackend
+from holdfast.persistence.sql import query
 
 # A hundred thousand seats take a second or two to save, on a busy server longer.
 STATEMENT_TIMEOUT_MS = 60_000
@@ -50,10 +54,11 @@ class EventCounts(msgspec.Struct, frozen=True):
 class EventDesk:
     """The changes that an operator makes to events."""
 
-    def __init__(self, connection: Connection, backend: RedisBackend, shards: int) -> None:
+    def __init__(self, connection: Connection, backend: RedisBackend, rows: RowLockBackend, epochs: Epochs) -> None:
         self._connection = connection
+        self._rows = rows
         self._backend = backend
-        self._shards = shards
+        self._epochs = epochs
 
     async def find(self, event_id: UUID, organization_id: UUID | None = None) -> CompiledEvent:
         """An event by its id, of one organisation or of any. Raises OperatorError if there is none."""
@@ -89,9 +94,10 @@ class EventDesk:
 
     async def counts(self, event: CompiledEvent) -> EventCounts:
         """What is free, held, sold and blocked right now."""
-        reading = await self._backend.read_event(event.organization_id, event.event_id, want_map=False)
-        if reading.status.succeeded:
-            return EventCounts("redis", reading.zones)
+        if await self._is_in_redis(event.event_id):
+            reading = await self._backend.read_event(event.organization_id, event.event_id, want_map=False)
+            if reading.status.succeeded:
+                return EventCounts("redis", reading.zones)
         return EventCounts("postgres", await read_counts(self._connection, event))
 
     async def _change(
@@ -99,15 +105,25 @@ class EventDesk:
     ) -> tuple[SaveResult, CompiledEvent]:
         try:
             async with changing(self._connection, document.event_id):
-                result = await save_event(self._connection, compile_event(organization_id, document), self._shards)
+                result = await save_event(
+                    self._connection, compile_event(organization_id, document), self._epochs.shards
+                )
                 # Read back, because Postgres may spell a number in another way, which would be another version.
                 event = await self.find(document.event_id, organization_id)
-                await self._bring_to_redis(event, serve=serve)
+                # Asked only now: what was saved before the shard changed to Redis was taken along.
+                if await self._is_in_redis(document.event_id):
+                    await self._bring_to_redis(event, serve=serve)
+                elif serve:
+                    await self._serve_from_rows(event)
         except CatalogueError as error:
             raise OperatorError(str(error)) from error
         except LayoutError as error:
             raise OperatorError(f"{error}.") from error
         return result, event
+
+    async def _is_in_redis(self, event_id: UUID) -> bool:
+        await ask_controls(self._connection, self._epochs)
+        return self._epochs.state(shard_of(event_id, self._epochs.shards)).mode is Mode.REDIS
 
     async def _bring_to_redis(self, event: CompiledEvent, *, serve: bool) -> None:
         reading = await self._backend.read_event(event.organization_id, event.event_id, want_map=False)
@@ -119,6 +135,11 @@ class EventDesk:
         if reading.version != event.version:
             reply, _ = await self._backend.set_event_state(_as_in_redis(event, reading), event.document, meta=META)
             _expect(reply.status, event)
+
+    async def _serve_from_rows(self, event: CompiledEvent) -> None:
+        reply = await self._rows.open_event(event, meta=META)
+        if reply.status is not Status.EVENT_EXISTS and not reply.status.succeeded:
+            raise OperatorError(f"Postgres refused the event {event.event_id}: {reply.status.name.lower()}.")
 
     async def _serve(self, event: CompiledEvent) -> None:
         # The document knows nothing of what was held or sold since: opened from it, sold seats would look free.
@@ -133,21 +154,30 @@ class EventDesk:
 
 @asynccontextmanager
 async def open_desk(settings: Settings) -> AsyncIterator[EventDesk]:
-    """Connect to both servers. Redis says how many shards it was set up with, so that no setting can disagree.
+    """Connect to both servers. Postgres says how many shards it was set up with, so that no setting can disagree.
 
     Whatever goes wrong with a server within the block ends as an OperatorError.
     """
     with server_errors_explained():
         connection = await connect(settings.postgres_dsn, name="event", statement_timeout_ms=STATEMENT_TIMEOUT_MS)
         try:
-            async with Wire(settings.redis_url) as wire:
-                shards = int(await wire.call("GET", SHARD_COUNT) or 0)
-                if not shards:
-                    raise OperatorError("This Redis has no shards in service: start `holdfast up` or `holdfast keep`.")
-                backend = RedisBackend(wire, shards=shards, epoch=FIRST_EPOCH)
-                yield EventDesk(connection, backend, shards)
+            epochs = await read_epochs(connection, await count_shards(connection))
+            async with (
+                Wire(settings.redis_url) as wire,
+                open_pool(settings.postgres_dsn, name="event", min_size=0, max_size=1) as pool,
+            ):
+                backend = RedisBackend(wire, shards=epochs.shards, epoch=epochs.redis_epoch)
+                yield EventDesk(connection, backend, RowLockBackend(pool, shards=epochs.shards), epochs)
         finally:
             await connection.close()
+
+
+async def count_shards(connection: Connection) -> int:
+    """How many shards Postgres was set up with, so that no setting can disagree."""
+    shards = int(await connection.fetchval(query("count_shards")))
+    if not shards:
+        raise OperatorError("No shards are in service yet: start `holdfast up` or `holdfast keep`.")
+    return shards
 
 
 @contextmanager

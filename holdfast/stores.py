@@ -12,15 +12,17 @@ from redis.retry import Retry
 from holdfast.engine.keys import SHARD_COUNT
 from holdfast.engine.settings import Settings, variable
 from holdfast.errors import OperatorError
-from holdfast.events import server_errors_explained
+from holdfast.events import count_shards, server_errors_explained
 from holdfast.persistence.pool import Connection, connect
 from holdfast.persistence.reconcile import ReconcileError
+from holdfast.persistence.recovery import RecoveryError
 from holdfast.persistence.replay import ReplayError
 from holdfast.persistence.retained_log import LogGap
+from holdfast.persistence.transitions import Moved
 
 
 class Stores(msgspec.Struct, frozen=True):
-    """A connection to each server, and the number of shards that Redis was set up with."""
+    """A connection to each server, and the number of shards that Postgres was set up with."""
 
     redis: Redis
     connection: Connection
@@ -32,10 +34,9 @@ async def open_stores(settings: Settings, name: str) -> AsyncIterator[Stores]:
     """Connect to both. What goes wrong with a server or with the work within the block ends as an OperatorError."""
     with failures_explained():
         async with open_redis(settings) as redis:
-            shards = await count_shards(redis)
             connection = await connect(settings.postgres_dsn, name=name, statement_timeout_ms=None)
             try:
-                yield Stores(redis, connection, shards)
+                yield Stores(redis, connection, await count_shards(connection))
             finally:
                 await connection.close(timeout=1)
 
@@ -47,8 +48,8 @@ async def open_redis(settings: Settings) -> AsyncIterator[Redis]:
         yield redis
 
 
-async def count_shards(redis: Redis) -> int:
-    """How many shards Redis was set up with, so that no setting can disagree."""
+async def count_shards_in_redis(redis: Redis) -> int:
+    """How many shards Redis was set up with, for when Postgres cannot be asked."""
     shards = int(await redis.get(SHARD_COUNT) or 0)
     if not shards:
         raise OperatorError("This Redis has no shards in service: start `holdfast up` or `holdfast keep`.")
@@ -63,5 +64,5 @@ def failures_explained() -> Iterator[None]:
             yield
     except RedisError as error:
         raise OperatorError(f"The server named in {variable('redis_url')} cannot be used: {error}.") from error
-    except (ReplayError, ReconcileError, LogGap) as error:
+    except (ReplayError, ReconcileError, RecoveryError, Moved, LogGap) as error:
         raise OperatorError(str(error)) from error

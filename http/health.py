@@ -7,9 +7,10 @@ import msgspec
 import redis.exceptions
 from aiohttp import web
 
+from holdfast.engine.epochs import Epochs, Mode
 from holdfast.http.endpoints import Call, Endpoints
 from holdfast.http.errors import problem
-from holdfast.http.stores import ANSWER_TIMEOUT_SECONDS, postgres_key, redis_key, stopping_key
+from holdfast.http.stores import ANSWER_TIMEOUT_SECONDS, breakers_key, epochs_key, postgres_key, redis_key, stopping_key
 from holdfast.persistence.pool import POSTGRES_ERRORS
 
 endpoints = Endpoints()
@@ -22,10 +23,11 @@ class State(StrEnum):
     READY = "ready"
 
 
-class Health(msgspec.Struct, frozen=True):
-    """How the process is."""
+class Health(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the process is. `notes` has what an operator should know of a process that works all the same."""
 
     status: State
+    notes: tuple[str, ...] = ()
 
 
 @endpoints.get("/healthz", summary="Is the process alive?", replies={200: Health}, tag="plumbing")
@@ -36,14 +38,33 @@ async def healthz(call: Call) -> web.StreamResponse:
 
 @endpoints.get("/readyz", summary="Can it do its work?", replies={200: Health}, errors=("not_ready",), tag="plumbing")
 async def readyz(call: Call) -> web.StreamResponse:
-    """Asks both stores at once, and names those that do not answer. Not ready as soon as the process is to stop."""
+    """Asks both stores at once, and names those that do not answer, and the shards that nobody serves.
+
+    Redis is not needed while Postgres serves every shard. Not ready as soon as the process is to stop.
+    """
     if call.app[stopping_key].is_set():
         return call.refuse(problem("not_ready", "The front end is stopping."))
-    answers = await asyncio.gather(_redis_answers(call.app), _postgres_answers(call.app))
-    silent = [store for store, answer in zip(("Redis", "Postgres"), answers, strict=True) if not answer]
+    redis_answers, postgres_answers = await asyncio.gather(_redis_answers(call.app), _postgres_answers(call.app))
+    epochs, breakers = call.app[epochs_key], call.app[breakers_key]
+    silent = [] if redis_answers or (epochs.heard and _shards(epochs, Mode.DB) == [*epochs.states]) else ["Redis"]
+    silent += [] if postgres_answers else ["Postgres"]
     if silent:
         return call.refuse(problem("not_ready", f"No answer from {' and '.join(silent)}."))
-    return call.answer(200, Health(State.READY))
+    if waiting := _shards(epochs, Mode.RECOVERING):
+        return call.refuse(problem("not_ready", f"Not in service: {_names(waiting)}."))
+    if turned_away := breakers.opinions:
+        reason = next(iter(turned_away.values())).reason
+        return call.refuse(problem("not_ready", f"Redis cannot be used for {_names(list(turned_away))}: {reason}."))
+    rows = _shards(epochs, Mode.DB)
+    return call.answer(200, Health(State.READY, (f"Served from Postgres: {_names(rows)}.",) if rows else ()))
+
+
+def _shards(epochs: Epochs, mode: Mode) -> list[int]:
+    return [shard for shard, state in epochs.states.items() if state.mode is mode]
+
+
+def _names(shards: list[int]) -> str:
+    return f"shard{'s' if len(shards) > 1 else ''} {', '.join(map(str, shards))}"
 
 
 async def _redis_answers(app: web.Application) -> bool:

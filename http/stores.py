@@ -6,8 +6,7 @@ Nothing here fails because a server is away: the front end starts, says that it 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterator
 from uuid import UUID
 
 import asyncpg
@@ -19,17 +18,22 @@ from redis.exceptions import RedisError
 
 from holdfast.engine.acks import Acks
 from holdfast.engine.audit import RefusalLog
+from holdfast.engine.background import beside
+from holdfast.engine.breaker import Breakers
 from holdfast.engine.catalogue import Catalogue
 from holdfast.engine.checkouts import Checkouts
 from holdfast.engine.durable import DurableBackend
+from holdfast.engine.epochs import Epochs
 from holdfast.engine.errors import Unavailable
+from holdfast.engine.failover import FailoverService
 from holdfast.engine.hot_cache import HotCache
 from holdfast.engine.layout import CompiledEvent
+from holdfast.engine.monitor import Monitor
 from holdfast.engine.redis_backend import RedisBackend
 from holdfast.engine.service import HoldService
 from holdfast.engine.settings import Settings
-from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.engine.wire import Wire
+from holdfast.persistence.ballot import FRONT_END, Ballot
 from holdfast.persistence.catalogue import list_event_ids, load_event
 from holdfast.persistence.checkouts import StoredCheckouts
 from holdfast.persistence.event_changes import follow_event_changes
@@ -37,6 +41,7 @@ from holdfast.persistence.kept_answers import KeptAnswers
 from holdfast.persistence.marks import follow_marks
 from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, open_pool
 from holdfast.persistence.refusals import RefusalAudit
+from holdfast.persistence.row_lock_backend import RowLockBackend
 
 # A store that takes longer than this to say that it is there counts as absent.
 ANSWER_TIMEOUT_SECONDS = 2.0
@@ -51,6 +56,8 @@ postgres_key = web.AppKey("postgres", asyncpg.Pool)
 # A key wants a class that can be made, which a protocol is not.
 holds_key: web.AppKey[HoldService] = web.AppKey("holds")
 catalogue_key = web.AppKey("catalogue", Catalogue)
+breakers_key = web.AppKey("breakers", Breakers)
+epochs_key = web.AppKey("epochs", Epochs)
 hot_cache_key = web.AppKey("hot_cache", HotCache)
 checkouts_key = web.AppKey("checkouts", Checkouts)
 kept_answers_key = web.AppKey("kept_answers", KeptAnswers)
@@ -96,15 +103,26 @@ def asking_postgres() -> Iterator[None]:
 
 
 async def hold_service(app: web.Application) -> AsyncIterator[None]:
-    """The engine: decides in Redis, answers when Postgres has it."""
+    """The engine: decides in Redis and answers when Postgres has it, or decides in Postgres while Redis is away."""
     settings, acks = app[settings_key], Acks()
-    async with Wire(settings.redis_url) as wire:
+    epochs = app[epochs_key] = Epochs(settings.shards)
+    breakers = app[breakers_key] = Breakers(epochs, failures=settings.breaker_failures)
+    async with (
+        Wire(settings.redis_url) as wire,
+        open_pool(settings.postgres_dsn, name="fallback", min_size=0) as rows,
+        # Apart, so that no crowd of holds keeps this process from saying that it is alive.
+        open_pool(settings.postgres_dsn, name="votes", min_size=0, max_size=2) as votes,
+    ):
         backend = RedisBackend(
-            wire, shards=settings.shards, epoch=FIRST_EPOCH, max_backlog=settings.max_backlog_entries
+            wire, shards=settings.shards, epoch=epochs.redis_epoch, max_backlog=settings.max_backlog_entries
         )
-        app[holds_key] = DurableBackend(backend, acks)
-        async with beside(follow_marks(settings.postgres_dsn, acks, settings.shards)):
+        fallback = RowLockBackend(rows, shards=settings.shards)
+        app[holds_key] = FailoverService(DurableBackend(backend, acks), fallback, epochs, breakers)
+        ballot = Ballot(votes, FRONT_END)
+        monitor = Monitor(wire, epochs, breakers, ballot.report, probe_s=settings.breaker_probe_s)
+        async with beside(follow_marks(settings.postgres_dsn, acks, settings.shards, epochs), monitor.run()):
             yield
+        await ballot.withdraw()
 
 
 async def catalogue(app: web.Application) -> AsyncIterator[None]:
@@ -131,7 +149,7 @@ async def hot_cache(app: web.Application) -> AsyncIterator[None]:
         while True:
             try:
                 async with redis.asyncio.from_url(app[settings_key].redis_url, retry=Retry(NoBackoff(), 0)) as client:
-                    await cache.follow(client, app[settings_key].shards, FIRST_EPOCH)
+                    await cache.follow(client, app[epochs_key])
             except (OSError, TimeoutError, RedisError) as error:
                 _log.warning("the hot cache cannot follow the log, trying again: %r", error)
             await asyncio.sleep(_FOLLOW_AGAIN_S)
@@ -153,22 +171,3 @@ async def refusal_audit(app: web.Application) -> AsyncIterator[None]:
     app[refusals_key] = audit
     async with beside(audit.run(app[postgres_key])):
         yield
-
-
-@contextlib.asynccontextmanager
-async def beside(job: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run a job beside the block. One that ends by itself is a fault, and is written down as one."""
-    task = asyncio.create_task(job)
-    task.add_done_callback(_complain)
-    try:
-        yield
-    finally:
-        while not task.done():
-            # Before Python 3.12 a client library can take a cancellation for a timeout, and go on.
-            task.cancel()
-            await asyncio.wait([task], timeout=1)
-
-
-def _complain(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("a background job of the front end failed", exc_info=error)

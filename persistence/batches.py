@@ -109,7 +109,7 @@ def gather(shard: int, epoch: int, mark: int, entries: Sequence[RawEntry]) -> Sl
             operations.append(operation)
             at_ms = operation.entry.at_ms
         except (ValueError, KeyError, struct_error) as error:
-            letters.append(DeadLetter(number, _fields_json(fields), str(error) or repr(error)))
+            letters.append(DeadLetter(number, fields_json(fields), str(error) or repr(error)))
         seq = number
     return Slice(shard, epoch, mark, seq, at_ms, tuple(operations), tuple(letters), gap)
 
@@ -122,7 +122,7 @@ def _rejections(operation: Operation) -> tuple[Rejection, ...]:
     )
 
 
-def _fields_json(fields: Mapping[bytes, bytes]) -> str:
+def fields_json(fields: Mapping[bytes, bytes]) -> str:
     """Bytes as JSON has them: base64."""
     return msgspec.json.encode({name.decode(errors="replace"): value for name, value in fields.items()}).decode()
 

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.engine.keys import shard_of
 from holdfast.engine.layout import CompiledEvent, EventDocument, ZoneDocument, compile_event
 from holdfast.engine.records import ZoneCounts
+from holdfast.persistence.persister import SHARD_LOCKS
 from holdfast.persistence.pool import Connection
 from holdfast.persistence.sql import query
 
@@ -70,6 +71,8 @@ async def save_event(connection: Connection, event: CompiledEvent, shards: int) 
     shard = shard_of(event.event_id, shards)
     try:
         async with connection.transaction():
+            # Behind the fence: a shard that is being brought to Redis takes this along, or waits for it.
+            await connection.execute(query("lock_shards"), SHARD_LOCKS, [shard])
             await connection.execute(query("insert_organization"), event.organization_id)
             if await connection.fetchval(
                 query("insert_event"),

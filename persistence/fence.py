@@ -6,23 +6,27 @@ from committing in between, so that what is read of the shard's events stays tru
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 import msgspec
 
 from holdfast.engine.keys import ShardKeys
-from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.persistence.persister import SHARD_LOCKS
 from holdfast.persistence.pool import Connection
 from holdfast.persistence.sql import query
 
 
 class ShardControl(msgspec.Struct, frozen=True):
-    """Who serves a shard, in which epoch, and the last log entry that is applied."""
+    """Who serves a shard, in which epoch and why, and the last log entry that is applied."""
 
     shard: int
     epoch: int
     mode: str
     mark: int
+    pinned: bool = False
+    reason: str = ""
+    actor: str = ""
+    changed_at: datetime | None = None
 
     @property
     def keys(self) -> ShardKeys:
@@ -30,11 +34,11 @@ class ShardControl(msgspec.Struct, frozen=True):
 
 
 async def read_controls(connection: Connection, shards: Iterable[int]) -> dict[int, ShardControl]:
-    """The shards as Postgres knows them. One that no persister has opened is at the beginning of the first epoch."""
+    """The shards as Postgres knows them. One that has never been in service has no epoch yet."""
     wanted = list(shards)
     rows = await connection.fetch(query("read_controls"), wanted)
     known = {row["shard"]: ShardControl(**row) for row in rows}
-    return {shard: known.get(shard, ShardControl(shard, FIRST_EPOCH, "unopened", 0)) for shard in wanted}
+    return {shard: known.get(shard, ShardControl(shard, 0, "unopened", 0)) for shard in wanted}
 
 
 async def enter_shard(connection: Connection, shard: int) -> ShardControl:

@@ -8,7 +8,7 @@ came. Only what lies below the mark, less what is kept for replays, is trimmed f
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 from uuid import UUID
@@ -75,22 +75,25 @@ def _nothing() -> None:
 
 
 class Persister:
-    """Applies the logs of all shards. Any number may run."""
+    """Applies the logs of so many shards, or of some. Any number may run.
+
+    Without a compensation, what Postgres refuses is left for one that has it.
+    """
 
     def __init__(
         self,
         redis: Redis,
         pool: Pool,
         *,
-        shards: int,
-        compensation: Compensation,
+        shards: int | Sequence[int],
+        compensation: Compensation | None,
         retention: int = 10_000,
         batch: int = _BATCH,
         refresh_s: float = _REFRESH_S,
     ) -> None:
         self._redis = redis
         self._pool = pool
-        self._shards = list(range(shards))
+        self._shards = list(range(shards)) if isinstance(shards, int) else list(shards)
         self._compensation = compensation
         self._retention = retention
         self._batch = batch
@@ -128,7 +131,7 @@ class Persister:
         if batch.slices:
             rejections = await self._persist(batch)
             await self._tell_redis(batch.ends)
-            await self._give_back(rejections)
+            await self._give_back(batch, rejections)
         return batch.length
 
     async def _follow(self) -> None:
@@ -153,7 +156,7 @@ class Persister:
                 if telling:
                     await telling
                 telling = asyncio.create_task(self._tell_redis(batch.ends))
-                await self._give_back(rejections)
+                await self._give_back(batch, rejections)
                 batch = await reading if reading else Batch(())
                 reading = None
             if telling:
@@ -171,7 +174,8 @@ class Persister:
     async def _refresh(self) -> None:
         """Read the marks now and then, not only after a fault: a shard may have got a new epoch, or a mended log."""
         if self._refresh_due:
-            await self._compensation.catch_up()
+            if self._compensation is not None:
+                await self._compensation.catch_up()
             await self._read_marks()
 
     async def _persist(self, batch: Batch, about_to_commit: Callable[[], None] = _nothing) -> Rejections:
@@ -194,7 +198,6 @@ class Persister:
 
     async def _read_marks(self) -> None:
         async with self._pool.acquire() as connection:
-            await connection.execute(query("open_shards"), self._shards, 1)
             rows = await connection.fetch(query("read_marks"), self._shards)
         self._marks = {row["shard"]: (row["epoch"], row["seq"]) for row in rows}
         self._marks_read_at = time.monotonic()
@@ -283,11 +286,12 @@ class Persister:
         rejections = await apply_operations(connection, batch.operations, optimistic=optimistic)
         return [(shard_of_event[rejection.event_id], rejection) for rejection in rejections]
 
-    async def _give_back(self, rejections: Rejections) -> None:
+    async def _give_back(self, batch: Batch, rejections: Rejections) -> None:
         """Release in Redis what Postgres refused."""
         if rejections:
             _log.error("Postgres refused %d decisions of Redis", len(rejections))
-            await self._compensation([rejection for _, rejection in rejections])
+            if self._compensation is not None:
+                await self._compensation([(batch.ends[shard][0], rejection) for shard, rejection in rejections])
 
     async def _tell_redis(self, marks: dict[int, tuple[int, int]]) -> None:
         """Set the marks by which scripts know how much waits, and trim what no replay will ask for.

@@ -36,6 +36,7 @@ class HoldLine(msgspec.Struct, frozen=True):
     cart: str
     checkout: str
     extension: str
+    epoch: int
     seq: int
 
 

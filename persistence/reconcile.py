@@ -29,6 +29,7 @@ from redis.exceptions import WatchError
 
 from holdfast.engine.keys import EventKeys
 from holdfast.engine.layout import CompiledEvent
+from holdfast.engine.redis_backend import RETENTION_MS
 from holdfast.persistence.catalogue import changing, list_events, load_event
 from holdfast.persistence.compare import Finding, compare, what_moved
 from holdfast.persistence.fence import ShardControl, frozen, read_controls
@@ -43,7 +44,6 @@ from holdfast.persistence.status import await_mark
 from holdfast.persistence.verify import check_rows
 
 PATIENCE_S = 10.0
-RETENTION_MS = 3_600_000
 
 # No digest of a document begins like this, so no caller ever knows the event under such a version.
 PAUSED = b"paused:"
@@ -168,7 +168,7 @@ class _Reconciler:
             await pipeline.watch(self._keys.key("open"), *(self._keys.key(what) for what in _KEYS))
             here = await read_redis_event(self._redis, self._keys)
             there, findings = await self._compare(here)
-            built = restore_keys(self._event, there, self._retention_ms)
+            built = restore_keys(self._event, there, self._control.epoch, self._retention_ms)
             await self._write_beside(built)
             pipeline.multi()
             for what in _KEYS:

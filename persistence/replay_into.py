@@ -19,7 +19,6 @@ from msgspec.structs import astuple
 from redis.asyncio import Redis
 
 from holdfast.engine.records import Pair, unpack_zone_specs
-from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.persistence import catalogue
 from holdfast.persistence.apply import apply_operations, columns
 from holdfast.persistence.batches import RawEntry, gather
@@ -28,7 +27,7 @@ from holdfast.persistence.fence import ShardControl, frozen, read_controls
 from holdfast.persistence.operations import Administer, Extend, Hold, Operation, Sell
 from holdfast.persistence.pool import Connection
 from holdfast.persistence.replay import Progress, ReplayError
-from holdfast.persistence.retained_log import first_number, last_number, read_log
+from holdfast.persistence.retained_log import first_number, last_epoch, last_number, read_log
 from holdfast.persistence.sql import query
 
 BATCH_ENTRIES = 1_000
@@ -106,12 +105,14 @@ async def _controls(redis: Redis, original: Connection | None, shards: int) -> l
     """How far to go: to the marks of the original, or to the end of the log."""
     if original is not None:
         return list((await read_controls(original, range(shards))).values())
-    ends = [ShardControl(shard, FIRST_EPOCH, "redis", 0) for shard in range(shards)]
+    ends = [ShardControl(shard, await last_epoch(redis, shard), "redis", 0) for shard in range(shards)]
     return [msgspec.structs.replace(each, mark=await last_number(redis, each.keys)) for each in ends]
 
 
 async def _check_whole(redis: Redis, control: ShardControl) -> None:
-    if control.epoch != FIRST_EPOCH or control.mode not in ("redis", "unopened"):
+    if control.mode == "unopened":
+        return
+    if control.mode != "redis" or await redis.get(control.keys.key("base")) != b"0":
         raise ReplayError(
             f"Shard {control.shard} was also served without its log, which therefore does not tell all of its story."
         )

@@ -50,8 +50,8 @@ class RestoredKeys(msgspec.Struct, frozen=True):
                 pipeline.zadd(name, piece)
 
 
-def restore_keys(event: CompiledEvent, rows: PostgresEvent, retention_ms: int) -> RestoredKeys:
-    """Build every key of an event. Ended holds come back as long as they would have stayed on record."""
+def restore_keys(event: CompiledEvent, rows: PostgresEvent, epoch: int, retention_ms: int) -> RestoredKeys:
+    """Build every key of an event for an epoch. Ended holds come back as long as they would have stayed on record."""
     seat_map = bytearray(event.map)
     owners = bytearray(_ID_BYTES * len(seat_map))
     for ordinal, seat in rows.seats.items():
@@ -62,7 +62,7 @@ def restore_keys(event: CompiledEvent, rows: PostgresEvent, retention_ms: int) -
         counts=_counts(rows),
         map=bytes(seat_map),
         owners=bytes(owners),
-        holds=_holds(event, rows),
+        holds=_holds(event, rows, epoch),
         expiry={hold_id.bytes: lines[0].ends_ms for hold_id, lines in rows.active.items()},
         ended={
             hold_id.bytes: (lines[0].ended_ms or 0) + retention_ms
@@ -86,7 +86,7 @@ def _counts(rows: PostgresEvent) -> dict[bytes, bytes]:
     return config | zones
 
 
-def _holds(event: CompiledEvent, rows: PostgresEvent) -> dict[bytes, bytes]:
+def _holds(event: CompiledEvent, rows: PostgresEvent, epoch: int) -> dict[bytes, bytes]:
     """The records, and the lists by which limits find a user's and an address's holds, oldest first."""
     policy = event.document.policy
     recent_ms = rows.now_ms - policy.rate_limit_seconds * 1000
@@ -94,7 +94,7 @@ def _holds(event: CompiledEvent, rows: PostgresEvent) -> dict[bytes, bytes]:
     listed: dict[bytes, list[UUID]] = {}
     for hold_id, lines in rows.holds.items():
         first = lines[0]
-        records[hold_id.bytes] = pack_record(_record(lines))
+        records[hold_id.bytes] = pack_record(_record(lines, epoch))
         if first.status == "active" or first.created_ms > recent_ms:
             listed.setdefault(b"u" + first.user_id.bytes, []).append(hold_id)
             if policy.max_holds_per_ip and first.address:
@@ -107,12 +107,14 @@ def _joined(hold_ids: Iterable[UUID]) -> bytes:
     return b"".join(hold_id.bytes for hold_id in hold_ids)
 
 
-def _record(lines: tuple[HoldLine, ...]) -> HoldRecord:
+def _record(lines: tuple[HoldLine, ...], epoch: int) -> HoldRecord:
     first = lines[0]
+    # What another epoch has decided is in Postgres already: whoever is told of it again has nothing to wait for.
+    seq = first.seq if first.epoch == epoch else 0
     return HoldRecord(
         user_id=first.user_id,
         state=_STATES[first.status],
-        seq=first.seq,
+        seq=seq,
         created_ms=first.created_ms,
         ttl_ms=first.ttl_ms,
         seats=tuple(Pair(line.zone, line.ordinal) for line in lines if line.ordinal is not None),

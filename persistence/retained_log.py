@@ -6,7 +6,7 @@ from uuid import UUID
 
 from redis.asyncio import Redis
 
-from holdfast.engine.keys import ShardKeys
+from holdfast.engine.keys import ShardKeys, epoch_of_key
 from holdfast.persistence.batches import RawEntry, gather
 from holdfast.persistence.operations import Operation
 
@@ -47,6 +47,12 @@ async def first_number(redis: Redis, shard: ShardKeys) -> int:
     """The number of the oldest entry that is retained, or 0 if there is none."""
     entries: Any = await redis.xrange(shard.key("log"), count=1)
     return number_of(entries[0]) if entries else 0
+
+
+async def last_epoch(redis: Redis, shard: int) -> int:
+    """The latest epoch of a shard that is, or was, in service on this server, or 0 if there is none."""
+    names = [name async for name in redis.scan_iter(match=f"hf:{{s{shard}}}:e*:run", count=_COUNT)]
+    return max((epoch_of_key(name) for name in names), default=0)
 
 
 async def last_number(redis: Redis, shard: ShardKeys) -> int:

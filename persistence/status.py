@@ -49,7 +49,11 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class EventStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """An event. `agreement` is 'agrees', 'differs', 'behind' when there was no common mark, or 'not open' in Redis."""
+    """An event.
+
+    `agreement` is 'agrees', 'differs', 'behind' when there was no common mark, 'not open' in Redis, or 'not in Redis'
+    when its shard is not served from there.
+    """
 
     event_id: UUID
     organization_id: UUID
@@ -69,7 +73,7 @@ class SystemStatus(msgspec.Struct, frozen=True):
     def healthy(self) -> bool:
         """Whether nothing asks for an operator: every shard is served, and no event differs."""
         served = all(shard.mode == "redis" and shard.open and not shard.uncompensated for shard in self.shards)
-        return served and all(event.agreement in ("agrees", "not open") for event in self.events)
+        return served and all(event.agreement in ("agrees", "not open", "not in Redis") for event in self.events)
 
 
 async def read_status(
@@ -88,6 +92,20 @@ async def read_status(
 async def shard_status(redis: Redis, control: ShardControl, leftovers: Any = None) -> ShardStatus:
     """A shard whose control is known; without the row of its leftovers there are none."""
     keys = control.keys
+    if control.mode != "redis":
+        return ShardStatus(
+            shard=control.shard,
+            mode=control.mode,
+            epoch=control.epoch,
+            open=False,
+            log_entries=0,
+            last_seq=0,
+            mark=0,
+            lag_entries=0,
+            lag_seconds=0.0,
+            dead_letters=leftovers["dead_letters"] if leftovers else 0,
+            uncompensated=0,
+        )
     async with redis.pipeline(transaction=True) as pipeline:
         pipeline.exists(keys.key("open"))
         pipeline.xlen(keys.key("log"))
@@ -135,6 +153,9 @@ async def _compare_counts(
 ) -> tuple[str, RedisCounts | None, tuple[ZoneCounts, ...]]:
     """Read an event's counters in both, at a common mark if there is one."""
     control = (await read_controls(connection, [event.shard]))[event.shard]
+    if control.mode != "redis":
+        rows = await connection.fetch(query("read_zone_counts"), event.event_id, event.organization_id)
+        return "not in Redis", None, tuple(ZoneCounts(**row) for row in rows)
     counts = await read_redis_counts(redis, EventKeys(control.keys, event.organization_id, event.event_id))
     if counts.is_open:
         await await_mark(connection, control, counts.seq, patience_s)

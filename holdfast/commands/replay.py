@@ -16,7 +16,7 @@ from holdfast.persistence.migrate import MigrationError, migrate
 from holdfast.persistence.pool import POSTGRES_ERRORS, connect
 from holdfast.persistence.replay import Place, Replay, replay
 from holdfast.persistence.replay_into import Rebuild, replay_into
-from holdfast.stores import count_shards, failures_explained, open_redis, open_stores
+from holdfast.stores import count_shards_in_redis, failures_explained, open_redis, open_stores
 
 if TYPE_CHECKING:
     from holdfast.commands import Commands
@@ -97,7 +97,7 @@ async def _rebuild(dsn: str, settings: Settings) -> Rebuild:
     with failures_explained():
         async with AsyncExitStack() as stack:
             redis = await stack.enter_async_context(open_redis(settings))
-            shards = await count_shards(redis)
+            shards = await count_shards_in_redis(redis)
             try:
                 applied = await migrate(dsn)
                 target = await connect(dsn, name="replay", statement_timeout_ms=None)

@@ -2,13 +2,12 @@
 
 import argparse
 import asyncio
-from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.commands import add_data_dir_flag, read_server_settings
+from holdfast.commands import add_data_dir_flag, read_server_settings, table
 from holdfast.errors import OperatorError
 from holdfast.persistence.digest import clock, digest
 from holdfast.persistence.status import Counts, SystemStatus, read_status
@@ -83,7 +82,7 @@ def describe(status: SystemStatus) -> str:
     shards += [
         (
             str(shard.shard),
-            shard.mode if shard.open else f"{shard.mode}, closed",
+            shard.mode if shard.open or shard.mode != "redis" else f"{shard.mode}, closed",
             str(shard.epoch),
             str(shard.log_entries),
             str(shard.last_seq),
@@ -108,13 +107,8 @@ def describe(status: SystemStatus) -> str:
         for event in status.events
     ]
     legend = "Counts are held/sold/blocked of the capacity."
-    return "\n".join([*_table(shards), "", *_table(events), legend] if status.events else _table(shards))
+    return "\n".join([*table(shards), "", *table(events), legend] if status.events else table(shards))
 
 
 def _counts(counts: Counts | None) -> str:
     return f"{counts.held}/{counts.sold}/{counts.blocked} of {counts.capacity}" if counts else "-"
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

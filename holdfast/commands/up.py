@@ -22,11 +22,14 @@ from holdfast.commands.migrate import apply_migrations
 from holdfast.data_dir import DataDir
 from holdfast.embedded import start_postgres, start_valkey
 from holdfast.engine.settings import Settings, variable
+from holdfast.engine.shards import ShardCountError
 from holdfast.errors import OperatorError
 from holdfast.http.tokens import Role, mint_token
 from holdfast.persistence.pool import POSTGRES_ERRORS
+from holdfast.persistence.service import open_servers, put_into_service
 from holdfast.ports import http_url, reserve
 from holdfast.processes import Process, Watch, spawn, until_stopped
+from holdfast.stores import failures_explained
 
 if TYPE_CHECKING:
     from holdfast.commands import Commands
@@ -83,6 +86,7 @@ class _Stack:
         postgres_pid = self._provide_postgres()
         redis_pid = self._provide_redis()
         apply_migrations(self._settings.postgres_dsn)
+        asyncio.run(_put_into_service(self._settings))
         demo_ids = asyncio.run(demo.load_demo(self._settings))
         keeper_pid = self._spawn("keeper", "keep")
         front_end_pid = self._spawn("front end", "serve", "--reuse-port")
@@ -179,6 +183,16 @@ def _is_healthy(url: str) -> bool:
             return connection.getresponse().status == HTTPStatus.OK
         except (OSError, HTTPException):
             return False
+
+
+async def _put_into_service(settings: Settings) -> None:
+    """Have Redis built from Postgres where it is new, restarted or empty."""
+    try:
+        with failures_explained():
+            async with open_servers(settings, "up") as servers:
+                await put_into_service(servers, "holdfast up")
+    except ShardCountError as error:
+        raise OperatorError(str(error)) from error
 
 
 def _check_redis(url: str) -> None:

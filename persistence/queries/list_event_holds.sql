@@ -4,14 +4,17 @@
 WITH chosen AS (
     SELECT * FROM seat_holds WHERE event_id = $1 AND status = 'active'
     UNION ALL
+    -- No hold lives for two days, and the holds of an organisation are found by when they were made.
     SELECT * FROM seat_holds
     WHERE event_id = $1 AND status <> 'active' AND $2::bigint > 0
+        AND organization_id = (SELECT organization_id FROM events WHERE id = $1)
+        AND created_at > clock_timestamp() - make_interval(days => 2, secs => $2::bigint / 1000.0)
         AND ended_at > clock_timestamp() - make_interval(secs => $2::bigint / 1000.0)
 )
 SELECT hold_id, line, user_id, zone, ordinal, quantity, status,
     (extract(epoch FROM held_until) * 1000)::bigint AS ends_ms,
     (extract(epoch FROM created_at) * 1000)::bigint AS created_ms,
     (extract(epoch FROM ended_at) * 1000)::bigint AS ended_ms,
-    ttl_ms, fingerprint, address, cart_token AS cart, coalesce(checkout_id, '') AS checkout, extension_key AS extension, seq
+    ttl_ms, fingerprint, address, cart_token AS cart, coalesce(checkout_id, '') AS checkout, extension_key AS extension, epoch, seq
 FROM chosen
 ORDER BY created_at, hold_id, line

@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from holdfast.engine.backend import Holder
+from holdfast.engine.epochs import Epochs
 from holdfast.engine.hot_cache import HotCache, Taken
 from holdfast.engine.layout import CompiledEvent, EventState, compile_event
 from holdfast.engine.shards import FIRST_EPOCH
@@ -52,7 +53,7 @@ class Audience:
 async def following(url: str, cache: HotCache) -> AsyncIterator["asyncio.Task[None]"]:
     """The cache, fed over a connection of its own that does not mend itself."""
     redis: Redis = Redis.from_url(url, retry=Retry(NoBackoff(), 0), socket_timeout=None)
-    feeding = asyncio.create_task(cache.follow(redis, SHARDS, FIRST_EPOCH))
+    feeding = asyncio.create_task(cache.follow(redis, Epochs.fixed(SHARDS, FIRST_EPOCH)))
     try:
         yield feeding
     finally:
@@ -246,7 +247,7 @@ async def test_a_feeder_that_is_told_to_stop_stops_whenever_that_is(redis_url: s
     # With a timeout, redis-py waits for its socket in a way that can swallow a cancellation.
     async with stage(redis_url), Redis.from_url(redis_url, socket_timeout=5) as redis:
         for turns in range(30):
-            feeding = asyncio.create_task(HotCache().follow(redis, SHARDS, FIRST_EPOCH))
+            feeding = asyncio.create_task(HotCache().follow(redis, Epochs.fixed(SHARDS, FIRST_EPOCH)))
             for _ in range(turns):
                 await asyncio.sleep(0)
             feeding.cancel()

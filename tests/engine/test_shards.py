@@ -18,11 +18,12 @@ async def test_every_shard_is_open_with_the_identity_of_its_server_and_all_scrip
         run_id = (await redis.info("server"))["run_id"].encode()
         for shard in range(SHARDS):
             keys = ShardKeys(shard, FIRST_EPOCH)
-            assert await redis.mget(keys.key("open"), keys.key("run")) == [b"%d" % FIRST_EPOCH, run_id]
+            names = (keys.key(what) for what in ("open", "run", "base"))
+            assert await redis.mget(*names) == [b"%d" % FIRST_EPOCH, run_id, b"0"]
         assert all(await redis.script_exists(*(script.sha for script in scripts().values())))
         assert await redis.get(SHARD_COUNT) == b"%d" % SHARDS
         # Nothing but that: no shard more, and no other epoch.
-        assert await redis.dbsize() == 2 * SHARDS + 1
+        assert await redis.dbsize() == 3 * SHARDS + 1
 
 
 async def test_opening_again_changes_nothing(redis_url: str) -> None:

@@ -1,12 +1,19 @@
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from redis.asyncio import Redis
 
 from holdfast.engine.settings import Settings
 from holdfast.http.app import create_app
+from holdfast.persistence.service import open_servers, put_into_service
 from holdfast.ports import LOOPBACK, available_port
+from support.database import execute
+from support.engine import SHARDS
+from support.polling import eventually
 
 
 @asynccontextmanager
@@ -16,8 +23,23 @@ async def front_end(settings: Settings) -> AsyncIterator[TestClient]:
 
 
 @pytest.fixture
-def settings(redis_url: str, postgres_dsn: str) -> Settings:
-    return Settings(redis_url=redis_url, postgres_dsn=postgres_dsn)
+def settings(redis_url: str, database_dsn: str) -> Settings:
+    """Servers with every shard in service."""
+    settings = Settings(redis_url=redis_url, postgres_dsn=database_dsn, shards=SHARDS)
+
+    async def put() -> None:
+        async with Redis.from_url(redis_url) as redis:
+            await redis.flushall()
+        async with open_servers(settings, "test") as servers:
+            await put_into_service(servers, "test")
+
+    asyncio.run(put())
+    return settings
+
+
+async def readiness(client: TestClient) -> tuple[int, Any]:
+    async with client.get("/readyz") as response:
+        return response.status, await response.json()
 
 
 def no_redis() -> dict[str, str]:
@@ -35,9 +57,30 @@ async def test_healthz_answers_even_if_nothing_is_behind_it() -> None:
 
 
 async def test_readyz_answers_when_both_stores_do(settings: Settings) -> None:
-    async with front_end(settings) as client, client.get("/readyz") as response:
-        assert response.status == 200
-        assert await response.json() == {"data": {"status": "ready"}}
+    async with front_end(settings) as client:
+
+        async def is_ready() -> bool:
+            return await readiness(client) == (200, {"data": {"status": "ready"}})
+
+        await eventually(is_ready, "the front end is ready")
+
+
+async def test_readyz_names_the_shards_that_nobody_serves_and_those_that_postgres_serves(settings: Settings) -> None:
+    await execute(settings.postgres_dsn, "UPDATE control SET mode = 'db' WHERE shard < 2")
+    async with front_end(settings) as client:
+
+        async def notes() -> bool:
+            return (await readiness(client))[1].get("data", {}).get("notes") == ["Served from Postgres: shards 0, 1."]
+
+        await eventually(notes, "the front end is ready and says who serves")
+    await execute(settings.postgres_dsn, "UPDATE control SET mode = 'recovering' WHERE shard = 1")
+    async with front_end(settings) as client:
+
+        async def complaint() -> bool:
+            status, body = await readiness(client)
+            return (status, body.get("detail")) == (503, "Not in service: shard 1.")
+
+        await eventually(complaint, "the front end is not ready and says why")
 
 
 @pytest.mark.parametrize(

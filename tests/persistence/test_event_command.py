@@ -23,6 +23,8 @@ from holdfast.engine.status import Status
 from holdfast.engine.wire import Wire
 from holdfast.persistence.catalogue import load_event
 from holdfast.persistence.pool import connect
+from holdfast.persistence.service import open_servers, put_into_service
+from holdfast.persistence.sql import query
 from holdfast.ports import LOOPBACK, available_port
 from support.commands import complete
 from support.database import dsn_of, execute
@@ -102,6 +104,9 @@ class Desk:
                     await open_shards(redis, shards)
 
         asyncio.run(empty())
+        if shards:
+            opened = list(range(shards))
+            asyncio.run(execute(self.postgres_dsn, query("open_shards"), opened, FIRST_EPOCH))
 
 
 @pytest.fixture
@@ -336,17 +341,19 @@ def test_a_document_that_contradicts_itself_is_one_sentence(desk: Desk) -> None:
 def test_servers_that_do_not_answer_are_one_sentence(desk: Desk) -> None:
     nobody = f"{LOOPBACK}:{available_port(LOOPBACK)}"
 
-    redis = desk.complaint("show", str(uuid4()), HOLDFAST_REDIS_URL=f"redis://{nobody}")
+    doc = document()
+    desk.load(doc)
+    redis = desk.complaint("show", str(doc.event_id), HOLDFAST_REDIS_URL=f"redis://{nobody}")
     postgres = desk.complaint("show", str(uuid4()), HOLDFAST_POSTGRES_DSN=f"postgresql://{nobody}/x")
 
     assert redis.startswith("The server named in HOLDFAST_REDIS_URL cannot be used: ")
     assert postgres.startswith("The server named in HOLDFAST_POSTGRES_DSN cannot be used: ")
 
 
-def test_a_redis_that_was_never_set_up_is_one_sentence(desk: Desk) -> None:
-    desk.empty_redis(shards=0)
+def test_servers_that_were_never_set_up_are_one_sentence(desk: Desk) -> None:
+    desk.sql("DELETE FROM control")
 
-    assert desk.complaint("show", str(uuid4())).startswith("This Redis has no shards in service")
+    assert desk.complaint("show", str(uuid4())).startswith("No shards are in service yet")
 
 
 def test_a_database_without_a_schema_is_one_sentence(desk: Desk, postgres_dsn: str) -> None:
@@ -394,6 +401,9 @@ async def test_the_demo_event_is_saved_and_stays_as_its_owner_changed_it(redis_u
     settings = Settings(redis_url=redis_url, postgres_dsn=database_dsn, shards=SHARDS)
     async with Redis.from_url(redis_url) as redis:
         await redis.flushall()
+    async with open_servers(settings, "test") as servers:
+        assert len(await put_into_service(servers, "test")) == SHARDS
+        assert await put_into_service(servers, "test") == []
     ids = await demo.load_demo(settings)
     connection: asyncpg.Connection = await connect(database_dsn, name="test")
     try:

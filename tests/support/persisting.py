@@ -24,6 +24,7 @@ from holdfast.persistence.marks import follow_marks
 from holdfast.persistence.operations import Operation
 from holdfast.persistence.persister import Persister
 from holdfast.persistence.pool import Pool, open_pool
+from holdfast.persistence.sql import query
 from support.engine import SHARDS, Stage, document, stage
 
 DEADLINE_SECONDS = 20.0
@@ -63,7 +64,7 @@ class Rig:
         return self.on.keys.shard.shard
 
     def persister(self, **options: Any) -> Persister:
-        compensation = Compensation(self.on.backend, self.pool)
+        compensation = Compensation(lambda _: self.on.backend, self.pool)
         return Persister(self.redis, self.pool, shards=SHARDS, compensation=compensation, **options)
 
     async def drain(self, persister: Persister | None = None) -> int:
@@ -173,6 +174,7 @@ async def rigged(redis_url: str, dsn: str, doc: EventDocument | None = None, **b
     """The usual event on both servers, and nothing persisted yet."""
     async with stage(redis_url, doc, **backend) as on, open_pool(dsn, name="test") as pool:
         rig = Rig(on, pool, dsn)
+        await rig.execute(query("open_shards"), list(range(SHARDS)), FIRST_EPOCH)
         await rig.save(on.event)
         yield rig
 
@@ -211,7 +213,7 @@ async def listener_pid(dsn: str) -> int | None:
     try:
         pid: int | None = await connection.fetchval(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
-            "AND application_name = 'holdfast marks' AND state = 'idle' AND query LIKE '%rejections%'"
+            "AND application_name = 'holdfast marks' AND state = 'idle' AND query LIKE '%FROM control c%'"
         )
         return pid
     finally:

@@ -1,0 +1,2 @@
+-- Counts the shards that were ever declared.
+SELECT count(*) FROM control

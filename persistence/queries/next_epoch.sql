@@ -1,0 +1,2 @@
+-- Gives out an epoch that nobody has had.
+SELECT nextval('epochs')
