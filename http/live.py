@@ -7,13 +7,14 @@ from contextlib import AsyncExitStack
 
 from aiohttp import web
 
+from holdfast.engine.background import beside
 from holdfast.engine.status import Status
 from holdfast.http.endpoints import ANYONE, Call, Endpoints, Text
 from holdfast.http.errors import Refused, problem, reasons_of
 from holdfast.http.events import occupancy_key
 from holdfast.http.holding import find_event
 from holdfast.http.live_hub import RETRY_MS, Hub, HubFull, Reader
-from holdfast.http.stores import asking_postgres, beside, postgres_key, settings_key
+from holdfast.http.stores import asking_postgres, postgres_key, settings_key
 from holdfast.persistence.feed import Feed, Told, follow_feed
 
 # How long a stream may be quiet, and how long a reader may take nothing of what it is sent.

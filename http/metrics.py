@@ -17,10 +17,11 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
+from holdfast.engine.background import beside
 from holdfast.engine.telemetry import SECONDS, Sample
 from holdfast.engine.worker_files import keep_writing, read_all
 from holdfast.http.endpoints import Call, Endpoints, Text
-from holdfast.http.stores import ANSWER_TIMEOUT_SECONDS, beside, postgres_key, redis_key, settings_key
+from holdfast.http.stores import ANSWER_TIMEOUT_SECONDS, postgres_key, redis_key, settings_key
 from holdfast.persistence.fence import ShardControl, read_controls
 from holdfast.persistence.pool import POSTGRES_ERRORS
 from holdfast.persistence.status import ShardStatus, shard_status

@@ -179,7 +179,7 @@ def example_call(url: str, token: str) -> str:
 def _is_healthy(url: str) -> bool:
     with closing(HTTPConnection(urlsplit(url).netloc, timeout=STORE_TIMEOUT_SECONDS)) as connection:
         try:
-            connection.request("GET", "/healthz")
+            connection.request("GET", "/readyz")
             return connection.getresponse().status == HTTPStatus.OK
         except (OSError, HTTPException):
             return False
