@@ -103,7 +103,7 @@ async def close_and_drain(redis: Redis, pool: Pool, keys: ShardKeys) -> tuple[in
     Never raises for a server that does not answer: it is then left as it is.
     """
     async with pool.acquire() as connection:
-        if not await connection.fetchval(query("begin_closing"), keys.shard, keys.epoch):
+        if await connection.fetchval(query("begin_closing"), keys.shard, keys.epoch) is None:
             return 0, 0
     drained, last = 0, None
     try:
