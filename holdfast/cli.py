@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import holdfast
 from holdfast.commands import (
     bench,
+    chaos,
     event,
     keep,
     migrate,
@@ -28,7 +29,7 @@ OK, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 # A command is a module with `add_parser(commands)`, which sets the default `run` to a function of the parsed
 # arguments that returns nothing and raises OperatorError when it fails.
-COMMANDS = (up, serve, keep, migrate, event, mode, status, verify, replay, reconcile, rebuild, token, bench)
+COMMANDS = (up, serve, keep, migrate, event, mode, status, verify, replay, reconcile, rebuild, token, bench, chaos)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -17,9 +17,9 @@ from holdfast.engine.hot_cache import HotCache, Taken
 from holdfast.engine.layout import CompiledEvent, EventState, compile_event
 from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.engine.status import Status
+from holdfast.loadtest.chaos.proxy import Proxy
 from support.engine import SHARDS, Stage, document, stage
 from support.polling import eventually
-from support.proxy import Proxy
 
 ALICE, BOB = uuid4(), uuid4()
 MARKER = "C-10"

@@ -21,9 +21,9 @@ from holdfast.engine.redis_backend import RedisBackend
 from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.engine.status import Status
 from holdfast.engine.wire import Wire
+from holdfast.loadtest.chaos.proxy import Proxy
 from support.engine import SHARDS, Stage, document, event_keys, stage
 from support.polling import eventually
-from support.proxy import Proxy
 
 INTERVAL_S = 0.02
 

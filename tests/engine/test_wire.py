@@ -18,10 +18,10 @@ from holdfast.engine.redis_backend import RedisBackend
 from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.engine.status import Status
 from holdfast.engine.wire import NoScript, Wire
+from holdfast.loadtest.chaos.proxy import Proxy
 from holdfast.lua import scripts
 from support.engine import SHARDS, Stage, document, stage
 from support.polling import eventually
-from support.proxy import Proxy
 from support.servers import OwnServer
 
 AT_ONCE_S = 0.1

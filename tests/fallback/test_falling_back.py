@@ -12,12 +12,12 @@ from holdfast.embedded import start_valkey
 from holdfast.engine.epochs import Mode
 from holdfast.engine.errors import BackendError
 from holdfast.engine.status import Status
+from holdfast.loadtest.chaos.proxy import Proxy
 from holdfast.persistence.modes import set_mode
 from holdfast.persistence.transitions import Cause
 from holdfast.persistence.verify import check_rows
 from support.fallback import Fallback, Front, Valkey
 from support.polling import eventually
-from support.proxy import Proxy
 
 
 def killed_and_restarted(valkey: Valkey) -> None:

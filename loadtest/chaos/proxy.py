@@ -1,4 +1,4 @@
-"""A TCP proxy on 127.0.0.1 that misbehaves on demand: what a network does to a connection, a test does with this."""
+"""A TCP proxy on 127.0.0.1 that misbehaves on demand: what a network does to a connection, this does too."""
 
 import asyncio
 import contextlib

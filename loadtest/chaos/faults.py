@@ -1,0 +1,234 @@
+"""The faults: each breaks something while buyers buy, and mends it again unless that is for Holdfast to do.
+
+A fault returns once what it broke is mended or for Holdfast to mend. What it changes in what may be expected, it says
+in its `Expectation`.
+
+Clocks are not moved: a script's clock is the server's, and every server here runs on the same machine. What a wrong
+clock does is done instead: the ends of live holds are moved in Redis, which then expires holds too early or too late.
+"""
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.loadtest.chaos.proxy import Proxy
+from holdfast.loadtest.chaos.stack import KEEPERS, Stack
+
+BREAK_S = 2.5
+STALL_S = 4.0
+DELAY_S = 0.15
+CLOCK_AHEAD_S = 75.0
+TOGGLES = 3
+TOGGLE_S = 60.0
+
+
+class Expectation(msgspec.Struct, frozen=True):
+    """What a fault changes for the checker: see `checker.Limits`."""
+
+    breaking: frozenset[int] = frozenset()
+    early_s: float = 0.0
+
+
+NORMAL = Expectation()
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """A fault by what it does."""
+
+    summary: str
+    strike: Callable[[Stack, random.Random], Awaitable[None]]
+    expectation: Expectation = NORMAL
+
+
+def _proxies(stack: Stack) -> list[Proxy]:
+    return [stack.keeper_proxy, *stack.front_end_proxies]
+
+
+async def _cut(stack: Stack, _: random.Random) -> None:
+    for proxy in _proxies(stack):
+        proxy.cut()
+
+
+async def _unreachable(stack: Stack, _: random.Random) -> None:
+    for proxy in _proxies(stack):
+        proxy.go_down()
+    await asyncio.sleep(BREAK_S)
+    for proxy in _proxies(stack):
+        proxy.come_up()
+
+
+async def _slow(stack: Stack, _: random.Random) -> None:
+    for proxy in _proxies(stack):
+        proxy.delay_s = DELAY_S
+    await asyncio.sleep(BREAK_S)
+    for proxy in _proxies(stack):
+        proxy.delay_s = 0.0
+
+
+async def _stall(stack: Stack, _: random.Random) -> None:
+    await _while(stack, Proxy.stall)
+
+
+async def _stalled_answers(stack: Stack, _: random.Random) -> None:
+    await _while(stack, Proxy.stall_answers)
+
+
+async def _half_open(stack: Stack, _: random.Random) -> None:
+    await _while(stack, Proxy.half_open)
+
+
+async def _while(stack: Stack, misbehave: Callable[[Proxy], None]) -> None:
+    for proxy in _proxies(stack):
+        misbehave(proxy)
+    await asyncio.sleep(STALL_S)
+    for proxy in _proxies(stack):
+        proxy.flow()
+        # What was swallowed leaves both ends of a connection waiting for each other.
+        proxy.cut()
+
+
+async def _one_front_end_alone(stack: Stack, chance: random.Random) -> None:
+    proxy = chance.choice(stack.front_end_proxies)
+    proxy.go_down()
+    await asyncio.sleep(BREAK_S)
+    proxy.come_up()
+
+
+async def _kill_redis(stack: Stack, _: random.Random) -> None:
+    await stack.kill_redis()
+    await asyncio.sleep(BREAK_S)
+    await stack.start_redis()
+
+
+async def _kill_redis_shortly(stack: Stack, _: random.Random) -> None:
+    await stack.kill_redis()
+    await stack.start_redis()
+
+
+async def _freeze_redis(stack: Stack, _: random.Random) -> None:
+    os.kill(stack.redis.pid, signal.SIGSTOP)
+    await asyncio.sleep(STALL_S)
+    os.kill(stack.redis.pid, signal.SIGCONT)
+
+
+async def _truncated_aof(stack: Stack, chance: random.Random) -> None:
+    await stack.kill_redis()
+    stack.truncate_aof(chance.randrange(2_000, 40_000))
+    await stack.start_redis()
+
+
+async def _empty_redis(stack: Stack, _: random.Random) -> None:
+    await stack.kill_redis()
+    await stack.start_redis(empty=True)
+
+
+async def _flushall(stack: Stack, _: random.Random) -> None:
+    async with stack.client() as client:
+        await client.flushall()
+
+
+async def _stale_replica(stack: Stack, _: random.Random) -> None:
+    """A replica stops following, the primary goes on for a while and dies, and the replica takes its place."""
+    replica = await stack.start_replica()
+    async with stack.client_of(replica) as client:
+        await client.replicaof("NO", "ONE")
+    await asyncio.sleep(1.0)
+    await stack.kill_redis()
+    stack.lead_to(replica)
+
+
+async def _fail_back(stack: Stack, _: random.Random) -> None:
+    """The primary is made to follow a stale replica and then to lead again, without a restart."""
+    replica = await stack.start_replica()
+    async with stack.client_of(replica) as stale, stack.client() as client:
+        await stale.replicaof("NO", "ONE")
+        await asyncio.sleep(1.0)
+        await stack.follow(client, replica)
+        await client.replicaof("NO", "ONE")
+    # As Sentinel does when it changes a server's role.
+    for proxy in _proxies(stack):
+        proxy.cut()
+    await stack.in_thread(replica.stop)
+
+
+async def _postgres_restart(stack: Stack, _: random.Random) -> None:
+    await stack.stop_postgres()
+    await asyncio.sleep(BREAK_S / 2)
+    await stack.start_postgres()
+
+
+async def _kill_keeper(stack: Stack, chance: random.Random) -> None:
+    number = chance.randrange(KEEPERS)
+    await stack.kill_keeper(number)
+    await asyncio.sleep(BREAK_S / 2)
+    await stack.start_keeper(number)
+
+
+async def _kill_all_keepers(stack: Stack, _: random.Random) -> None:
+    for number in range(KEEPERS):
+        await stack.kill_keeper(number)
+    for number in range(KEEPERS):
+        await stack.start_keeper(number)
+
+
+async def _kill_front_end(stack: Stack, _: random.Random) -> None:
+    await stack.kill_front_end(0)
+    await stack.start_front_end(0)
+
+
+async def _toggle(stack: Stack, _: random.Random) -> None:
+    for _turn in range(TOGGLES):
+        for mode in ("db", "redis"):
+            await stack.command("mode", mode, "--reason", "chaos", "--wait", within_s=TOGGLE_S)
+
+
+async def _clock_ahead(stack: Stack, _: random.Random) -> None:
+    await _move_ends(stack, -CLOCK_AHEAD_S)
+
+
+async def _clock_behind(stack: Stack, _: random.Random) -> None:
+    await _move_ends(stack, CLOCK_AHEAD_S)
+
+
+async def _move_ends(stack: Stack, by_s: float) -> None:
+    """Move the ends of all live holds in Redis, one hold after the other, while buyers go on."""
+    async with stack.client() as client:
+        async for key in client.scan_iter(match="hf:{s*}:e*:expiry"):
+            holds: Any = await client.zrange(key, 0, -1)
+            for hold in holds:
+                await client.zadd(key, {hold: by_s * 1000}, xx=True, incr=True)
+
+
+FAULTS: dict[str, Fault] = {
+    "cut": Fault("every connection to Redis is cut", _cut),
+    "unreachable": Fault("Redis cannot be reached for some seconds", _unreachable),
+    "slow": Fault("Redis answers late", _slow),
+    "stall": Fault("connections to Redis stay open and pass nothing on", _stall),
+    "stalled-answers": Fault("Redis is asked and its answers are kept back", _stalled_answers),
+    "half-open": Fault("what is sent to Redis and back is swallowed", _half_open),
+    "one-front-end": Fault("one front end alone cannot reach Redis", _one_front_end_alone),
+    "kill-redis": Fault("Redis is killed and comes back after some seconds with its append-only file", _kill_redis),
+    "restart-redis": Fault("Redis is killed and comes back at once with its append-only file", _kill_redis_shortly),
+    "freeze-redis": Fault("Redis is stopped (SIGSTOP) and goes on", _freeze_redis),
+    "truncated-aof": Fault("Redis is killed and comes back without the end of its file", _truncated_aof),
+    "empty-redis": Fault("Redis is killed and comes back empty", _empty_redis),
+    "flushall": Fault("Redis is emptied while it runs", _flushall),
+    "stale-replica": Fault("Redis dies and a replica that has fallen behind takes its place", _stale_replica),
+    "fail-back": Fault("Redis follows a replica that has fallen behind and leads again", _fail_back),
+    "restart-postgres": Fault("Postgres is stopped and started", _postgres_restart),
+    "kill-keeper": Fault("a keeper is killed, and another started later", _kill_keeper),
+    "kill-keepers": Fault("all keepers are killed, and others started", _kill_all_keepers),
+    "kill-front-end": Fault(
+        "a front end is killed, and another started", _kill_front_end, Expectation(breaking=frozenset({0}))
+    ),
+    "toggle-mode": Fault("an operator changes to Postgres and back, several times", _toggle),
+    "clock-ahead": Fault(
+        "Redis's clock is ahead: it expires holds early", _clock_ahead, Expectation(early_s=CLOCK_AHEAD_S)
+    ),
+    "clock-behind": Fault("Redis's clock is behind: it keeps holds too long", _clock_behind),
+}

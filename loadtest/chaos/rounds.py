@@ -1,0 +1,255 @@
+"""A chaos round: traffic, a fault in the middle of it, recovery, and the check; and several of them on one stack."""
+
+import asyncio
+import random
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import aiohttp
+import asyncpg
+import msgspec
+from redis.exceptions import RedisError
+
+from holdfast.engine.acks import Ack
+from holdfast.engine.policy import AckRule
+from holdfast.errors import OperatorError
+from holdfast.http.tokens import Role
+from holdfast.loadtest.chaos.checker import Limits, Rule, Stored, StoredHold, Violation, check
+from holdfast.loadtest.chaos.faults import FAULTS, NORMAL, Expectation, Fault
+from holdfast.loadtest.chaos.history import HOLDING, Call, Operation, lives, write_history
+from holdfast.loadtest.chaos.stack import SHARDS, Stack
+from holdfast.loadtest.chaos.traffic import Arena, Buyer, Recorder, Request
+from holdfast.persistence.pool import connect
+from holdfast.persistence.sql import query
+from holdfast.persistence.verify import verify
+
+BUYERS = 10
+CALL_LIMIT_S = 12.0
+RECOVER_S = 45.0
+SETTLE_S = 20.0
+SEATS_PER_S = 20
+PLACES = 40
+
+# Recovery is not what a short run should wait for; what happens in it is the same.
+QUICK_RECOVERY = {"HOLDFAST_RECOVER_AFTER_S": "0.5", "HOLDFAST_BREAKER_PROBE_S": "0.5"}
+
+Report = Callable[[str], None]
+
+
+class Round(msgspec.Struct, frozen=True):
+    """What came of one round. `unavailable_s` is the longest time in which no hold was acknowledged to anybody."""
+
+    fault: str
+    seed: int
+    calls: int
+    acknowledged: int
+    sold: int
+    refused_busy: int
+    unavailable_s: float
+    recovered_s: float
+    violations: tuple[Violation, ...]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """How a round is played. `durable` says whose acknowledgements are held to the promises."""
+
+    fault: str
+    seed: int
+    duration_s: float
+    buyers: int = BUYERS
+    ack: AckRule | None = None
+    durable: frozenset[Ack] = frozenset({Ack.POSTGRES})
+    history: Path | None = None
+
+
+@asynccontextmanager
+async def open_stack(variables: Mapping[str, str] = QUICK_RECOVERY) -> AsyncIterator[Stack]:
+    """A stack in a temporary directory, which is gone afterwards with everything that ran there."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-chaos-", ignore_cleanup_errors=True) as directory:
+        async with Stack(Path(directory) / "stack", variables=variables) as stack:
+            yield stack
+
+
+async def play(plans: Sequence[Plan], report: Report) -> list[Round]:
+    """Play rounds, each fault on a stack of its own; one that does not recover is replaced."""
+    rounds: list[Round] = []
+    for fault in dict.fromkeys(plan.fault for plan in plans):
+        left = [plan for plan in plans if plan.fault == fault]
+        while left:
+            async with open_stack() as stack:
+                while left:
+                    plan = left.pop(0)
+                    rounds.append(await play_round(stack, plan))
+                    report(describe(rounds[-1]))
+                    if any(violation.rule is Rule.RECOVERED for violation in rounds[-1].violations):
+                        break
+    return rounds
+
+
+async def play_round(stack: Stack, plan: Plan, fault: Fault | None = None) -> Round:
+    """Play one round on a stack that is in order, with an event of its own; of the plan's fault, or the one given."""
+    fault = fault or FAULTS[plan.fault]
+    arena = await stack.open_event(max(60, int(SEATS_PER_S * plan.duration_s)), PLACES, plan.ack)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        recorder = Recorder(session, stack.front_end_urls, CALL_LIMIT_S + 3)
+        struck_s, recovered_s, failure = await _traffic(stack, plan, fault, arena, recorder)
+        traffic_ended_s = recorder.now_s
+        violations = [Violation(Rule.RECOVERED, failure, traffic_ended_s)] if failure else []
+        if not violations:
+            violations += await _settle(stack, arena, recorder)
+        calls = tuple(recorder.calls)
+        stored = await _read_stored(stack, arena, recorder, calls)
+    if plan.history:
+        write_history(plan.history, calls)
+    limits = _limits(plan, arena, fault.expectation)
+    return Round(
+        fault=plan.fault,
+        seed=plan.seed,
+        calls=len(calls),
+        acknowledged=len(lives(calls, plan.durable)),
+        sold=sum(call.good for call in calls if call.operation is Operation.COMPLETE),
+        refused_busy=sum(call.status in (429, 503) for call in calls),
+        unavailable_s=_longest_gap(calls, traffic_ended_s),
+        recovered_s=recovered_s - struck_s,
+        violations=(*check(calls, stored, limits), *violations),
+    )
+
+
+def _limits(plan: Plan, arena: Arena, expectation: Expectation = NORMAL) -> Limits:
+    return Limits(
+        call_s=CALL_LIMIT_S,
+        capacities=arena.capacities,
+        durable=plan.durable,
+        breaking=expectation.breaking,
+        early_s=expectation.early_s,
+    )
+
+
+async def _traffic(
+    stack: Stack, plan: Plan, fault: Fault, arena: Arena, recorder: Recorder
+) -> tuple[float, float, str]:
+    """Let buyers buy while the fault strikes. Returns when it struck, when all was well again, and what never was."""
+    stop = asyncio.Event()
+    service = stack.token(uuid4(), arena.organization_id, Role.SERVICE)
+    chance = random.Random(plan.seed)  # noqa: S311 - a run that can be repeated is the point.
+    buyers = [
+        Buyer(
+            number,
+            arena,
+            (stack.token(uuid4(), arena.organization_id, Role.CUSTOMER), service),
+            random.Random(chance.getrandbits(64)),  # noqa: S311
+            recorder,
+        )
+        for number in range(plan.buyers)
+    ]
+    tasks = [asyncio.create_task(buyer.run(stop)) for buyer in buyers]
+    failure = ""
+    try:
+        await asyncio.sleep(plan.duration_s * 0.3)
+        struck_s = recorder.now_s
+        await fault.strike(stack, chance)
+        await stack.until(stack.is_ready, "Redis serves every shard and every front end is ready", RECOVER_S)
+        recovered_s = recorder.now_s
+        await asyncio.sleep(plan.duration_s * 0.4)
+    except (TimeoutError, OperatorError) as error:
+        recovered_s, failure = recorder.now_s, str(error)
+    finally:
+        stop.set()
+        await asyncio.gather(*tasks)
+    return struck_s, recovered_s, failure
+
+
+async def _settle(stack: Stack, arena: Arena, recorder: Recorder) -> list[Violation]:
+    """Whether a hold succeeds by every front end, and the books balance once nothing is under way."""
+    failure = await _hold_by_everyone(stack, arena, recorder)
+    if failure:
+        return [Violation(Rule.RECOVERED, failure, recorder.now_s)]
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        try:
+            findings = await _findings(stack, arena.event_id)
+        except (RedisError, asyncpg.PostgresError, OSError) as error:
+            findings = [repr(error)]
+        if not findings:
+            return []
+        if time.monotonic() > deadline:
+            return [Violation(Rule.COUNTERS, "; ".join(findings[:10]), recorder.now_s)]
+        await asyncio.sleep(0.2)
+
+
+async def _hold_by_everyone(stack: Stack, arena: Arena, recorder: Recorder) -> str:
+    chance = random.Random(0)  # noqa: S311
+    left = set(range(len(stack.front_end_urls)))
+    deadline = time.monotonic() + SETTLE_S
+    token = stack.token(uuid4(), arena.organization_id, Role.CUSTOMER)
+    while left:
+        path = f"/api/events/{arena.event_id}/holds"
+        body = {"best_available": {"zone_id": arena.seated_zone, "count": 1}}
+        request = Request(Operation.BEST, "POST", path, body, token, "the last seat", key=str(uuid4()))
+        answer = await recorder.ask(-1, chance, request)
+        if answer.call.good or answer.call.status == 409:
+            left.discard(answer.call.front_end)
+        elif time.monotonic() > deadline:
+            return f"front end {answer.call.front_end} still answers {answer.call.status} {answer.call.error}"
+        await asyncio.sleep(0.05)
+    return ""
+
+
+async def _findings(stack: Stack, event_id: UUID) -> list[str]:
+    connection = await connect(stack.postgres.url, name="chaos")
+    try:
+        async with stack.client() as client:
+            found = await verify(client, connection, SHARDS, event_id=event_id)
+    finally:
+        await connection.close()
+    return [str(finding) for finding in found.findings]
+
+
+async def _read_stored(stack: Stack, arena: Arena, recorder: Recorder, calls: Sequence[Call]) -> Stored:
+    """What Postgres has of every hold of the event, as the checker wants it."""
+    hold_ids = [row["hold_id"] for row in await stack.query(_HOLD_IDS, arena.event_id)]
+    known = {told.hold_id for call in calls for told in call.told}
+    wanted = [*hold_ids, *(UUID(hold_id) for hold_id in known - {str(each) for each in hold_ids})]
+    seat_of = {row["ordinal"]: row["seat_id"] for row in await stack.query(_SEATS, arena.event_id)}
+    holds: dict[str, StoredHold] = {}
+    for row in await stack.query(query("list_hold_rows"), wanted):
+        hold_id = str(row["hold_id"])
+        before = holds[hold_id].units if hold_id in holds else 0
+        holds[hold_id] = StoredHold(
+            status=row["status"],
+            until_s=recorder.since(row["ends_ms"] / 1000),
+            ended_s=recorder.since(row["ended_ms"] / 1000) if row["ended_ms"] else None,
+            units=before + row["quantity"],
+            reason=row["reason"] or "",
+        )
+    tickets = [
+        (seat_of[row["ordinal"]] if row["ordinal"] is not None else None, str(row["hold_id"]))
+        for row in await stack.query(query("list_hold_tickets"), wanted)
+    ]
+    return Stored(holds, tickets)
+
+
+_HOLD_IDS = "SELECT DISTINCT hold_id FROM seat_holds WHERE event_id = $1"
+_SEATS = "SELECT ordinal, seat_id FROM seats WHERE event_id = $1"
+
+
+def _longest_gap(calls: Sequence[Call], ended_s: float) -> float:
+    moments = sorted(call.ended_s for call in calls if call.operation in HOLDING and call.good)
+    moments = [0.0, *(moment for moment in moments if moment <= ended_s), ended_s]
+    return max(later - earlier for earlier, later in pairwise(moments))
+
+
+def describe(played: Round) -> str:
+    """A round in a line, and its first violation below it."""
+    found = len(played.violations)
+    line = (
+        f"{played.fault} seed {played.seed}: {played.calls} calls, {played.acknowledged} holds acknowledged, "
+        f"{played.sold} sales, {played.refused_busy} told to wait, no hold for {played.unavailable_s:.1f} s at most, "
+        f"in order again after {played.recovered_s:.1f} s, {found or 'no'} violation{'' if found == 1 else 's'}"
+    )
+    return f"{line}\n  {played.violations[0]}" if found else line
