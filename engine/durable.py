@@ -1,6 +1,6 @@
 """The backend that answers when its decision is committed."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 from uuid import UUID
 
@@ -24,6 +24,12 @@ from holdfast.engine.status import Status
 
 Reply = TypeVar("Reply", HoldReply, HoldsReply, AdminReply)
 
+# Raises Unknown unless a position's epoch is the current one of its shard, at a moment after it was asked.
+IsCurrent = Callable[[Position], Awaitable[None]]
+
+# Answers that wrote nothing: their entry may have been committed long ago, and its hold ended in a later epoch.
+_REPEATS = (Status.REPEATED, Status.ALREADY_HELD)
+
 
 class DurableBackend:
     """Implements engine.service.HoldService: calls a backend, then waits for Postgres unless told that Redis is enough.
@@ -32,11 +38,17 @@ class DurableBackend:
 
     A decision that Postgres rejects is returned as the refusal it is; the persister gives the seats back in Redis. When
     the commit takes too long the outcome is Unknown: the caller repeats the request under the same hold id or key.
+
+    `is_current` is asked before a repeat is acknowledged, for which no commit vouches; it may be left out where there
+    is one epoch only.
     """
 
-    def __init__(self, backend: Backend, acks: Acks, *, timeout_s: float = 5.0) -> None:
+    def __init__(
+        self, backend: Backend, acks: Acks, *, timeout_s: float = 5.0, is_current: IsCurrent | None = None
+    ) -> None:
         self._backend = backend
         self._acks = acks
+        self._is_current = is_current
         self._timeout_s = timeout_s
 
     async def hold_seats(
@@ -157,7 +169,11 @@ class DurableBackend:
 
     async def _committed(self, reply: Reply, ack: Ack) -> Reply:
         """A refusal wrote nothing and never waits; neither does a caller to whom Redis is enough."""
-        if ack is Ack.REDIS or not reply.status.succeeded or reply.position.seq == 0:
+        if ack is Ack.REDIS or not reply.status.succeeded:
+            return reply
+        if self._is_current is not None and reply.status in _REPEATS:
+            await self._is_current(reply.position)
+        if reply.position.seq == 0:
             return reply
         refusal = await self._acks.wait(reply.position, self._timeout_s)
         return reply if refusal is None else _refused(reply, refusal)

@@ -18,7 +18,7 @@ from holdfast.engine.backend import (
     StoredHold,
 )
 from holdfast.engine.epochs import EpochOf, epoch_function
-from holdfast.engine.errors import Fenced, Unavailable
+from holdfast.engine.errors import Fenced, Unavailable, Unknown
 from holdfast.engine.keys import EventKeys, ShardKeys, shard_of
 from holdfast.engine.layout import CompiledEvent, EventDocument, compile_event
 from holdfast.engine.records import (
@@ -30,6 +30,7 @@ from holdfast.engine.records import (
     unpack_record,
     unpack_zones,
 )
+from holdfast.engine.shards import read_incarnation
 from holdfast.engine.status import Status
 from holdfast.engine.wire import NoScript, Wire
 from holdfast.lua import Script, scripts
@@ -62,6 +63,7 @@ class RedisBackend:
         self._retention_ms = retention_ms
         self._scripts = scripts()
         self._heads: dict[tuple[str, str], tuple[ShardKeys, bytes]] = {}
+        self._identified: dict[tuple[int, int], int] = {}
 
     async def hold_seats(
         self,
@@ -283,21 +285,33 @@ class RedisBackend:
         return await self._send(keys.shard, _head(script, keys) + _bulk(arguments))
 
     async def _send(self, shard: ShardKeys, command: bytes) -> Any:
+        # No script runs over a connection before it is known to lead to the server that the epoch was opened on.
+        while self._identified.get((shard.shard, shard.epoch)) != self._wire.connections:
+            await self._identify(shard)
         try:
             return await self._wire.send(command)
         except NoScript:
             await self._reload_scripts(shard)
             return await self._wire.send(command)
 
-    async def _reload_scripts(self, shard: ShardKeys) -> None:
-        """Load the scripts if this is the server the epoch was opened on; a restarted or promoted one is fenced off."""
+    async def _identify(self, shard: ShardKeys) -> None:
+        """Note that the connection leads to the server the epoch was opened on. Raises Fenced if that was another one,
+        or the same before it was restarted, or had to follow another."""
         connections = self._wire.connections
-        info = await self._wire.call("INFO", "server")
-        opened_on = await self._wire.call("GET", shard.key("run"))
-        if opened_on is None or b"run_id:" + opened_on not in info.splitlines():
+        try:
+            incarnation = await read_incarnation(self._wire)
+            opened_on = await self._wire.call("GET", shard.key("run"))
+        except Unknown as error:
+            raise Unavailable(f"Redis did not say which server it is, so nothing was asked of it: {error}") from error
+        if opened_on != incarnation:
             raise Fenced(f"shard {shard.shard}: Redis is not the server on which epoch {shard.epoch} was opened")
         if self._wire.connections != connections:
             raise Unavailable("the connection to Redis changed while its server was identified")
+        self._identified[shard.shard, shard.epoch] = connections
+
+    async def _reload_scripts(self, shard: ShardKeys) -> None:
+        """Load the scripts, which a newer release has and the server has not, if this is the epoch's server."""
+        await self._identify(shard)
         # Sent in one turn of the loop, the scripts reach the server that was identified, or none.
         sources = [script.source for script in self._scripts.values()]
         await asyncio.gather(*[self._wire.send(b"*3\r\n" + _bulk((b"SCRIPT", b"LOAD", each))) for each in sources])

@@ -26,10 +26,12 @@ async def claim_server(wire: Wire, shards: int) -> None:
     _check_count(int(await wire.call("GET", SHARD_COUNT) or 0), shards)
 
 
-async def open_epoch(wire: Wire, opened: Sequence[ShardKeys], *, events: int = 0, run_id: bytes | None = None) -> None:
+async def open_epoch(
+    wire: Wire, opened: Sequence[ShardKeys], *, events: int = 0, incarnation: bytes | None = None
+) -> None:
     """Put shards into service on this server, each under its epoch, with the scripts.
 
-    `run_id` is the incarnation that has the epoch's keys, if it matters; Unavailable is raised if this is another one.
+    `incarnation` is the one that has the epoch's keys, if it matters; Unavailable is raised if this is another one.
 
     The `run` key says on which incarnation of the server the epoch was opened; a front end that meets a server without
     the scripts compares the two. `base` says how many events the epoch began with: a log that began with none tells
@@ -40,8 +42,8 @@ async def open_epoch(wire: Wire, opened: Sequence[ShardKeys], *, events: int = 0
     loop: it reaches the server that was looked at, in this order, or breaks off.
     """
     connections = wire.connections
-    running = await read_run_id(wire)
-    if run_id not in (None, running):
+    running = await read_incarnation(wire)
+    if incarnation not in (None, running):
         raise Unavailable("Redis is not the server that the epoch was built on")
     stale = await _opened_elsewhere(wire, running)
     if wire.connections != connections:
@@ -56,17 +58,17 @@ async def open_shards(redis: Redis, shards: int, epoch: int = FIRST_EPOCH) -> No
     """Put every shard into service, under one epoch, on a server of one's own that nobody else opens or restarts."""
     await redis.set(SHARD_COUNT, shards, nx=True)
     _check_count(int(await redis.get(SHARD_COUNT) or 0), shards)
-    run_id = (await redis.info("server"))["run_id"].encode()
+    incarnation = _incarnation(await redis.info("server"), await redis.info("replication"))
     for script in scripts().values():
         await redis.script_load(script.source)
     for shard in range(shards):
-        for key, value in _service(ShardKeys(shard, epoch), run_id, 0):
+        for key, value in _service(ShardKeys(shard, epoch), incarnation, 0):
             await redis.set(key, value)
 
 
-def _service(keys: ShardKeys, run_id: bytes, events: int) -> tuple[tuple[bytes, bytes | int], ...]:
+def _service(keys: ShardKeys, incarnation: bytes, events: int) -> tuple[tuple[bytes, bytes | int], ...]:
     """The keys of an epoch in service, the one that lets scripts in last."""
-    return (keys.key("base"), events), (keys.key("run"), run_id), (keys.key("open"), keys.epoch)
+    return (keys.key("base"), events), (keys.key("run"), incarnation), (keys.key("open"), keys.epoch)
 
 
 def _check_count(stored: int, shards: int) -> None:
@@ -76,10 +78,20 @@ def _check_count(stored: int, shards: int) -> None:
         )
 
 
-async def read_run_id(wire: Wire) -> bytes:
-    """The name of this incarnation of the server."""
-    info: bytes = await wire.call("INFO", "server")
-    return next(line.removeprefix(b"run_id:") for line in info.splitlines() if line.startswith(b"run_id:"))
+async def read_incarnation(wire: Wire) -> bytes:
+    """The name of this incarnation of the server.
+
+    A server that is made to follow another one and then to lead again keeps its process, its run id and its scripts,
+    and has the other's data. Only the name of its history in replication tells.
+    """
+    info: bytes = await wire.call("INFO", "server", "replication")
+    lines = (line.partition(":") for line in info.decode().splitlines())
+    facts = {name: value for name, _, value in lines}
+    return _incarnation(facts, facts)
+
+
+def _incarnation(server: Mapping[str, str], replication: Mapping[str, str]) -> bytes:
+    return f"{server['run_id']}.{replication['master_replid']}".encode()
 
 
 async def find_broken(wire: Wire, served: Mapping[int, int]) -> dict[int, str]:
@@ -89,21 +101,21 @@ async def find_broken(wire: Wire, served: Mapping[int, int]) -> dict[int, str]:
     """
     if not served:
         return {}
-    run_id = await read_run_id(wire)
+    incarnation = await read_incarnation(wire)
     shards = [ShardKeys(shard, epoch) for shard, epoch in served.items()]
     found = await asyncio.gather(*[wire.start("MGET", keys.key("open"), keys.key("run")) for keys in shards])
     broken = {}
     for keys, (is_open, opened_on) in zip(shards, found, strict=True):
         if opened_on is None:
             broken[keys.shard] = "Redis has lost its data"
-        elif opened_on != run_id:
+        elif opened_on != incarnation:
             broken[keys.shard] = "Redis is another server than the epoch was opened on, or has been restarted"
         elif is_open is None:
             broken[keys.shard] = "the epoch is closed in Redis"
     return broken
 
 
-async def _opened_elsewhere(wire: Wire, run_id: bytes) -> list[bytes]:
+async def _opened_elsewhere(wire: Wire, incarnation: bytes) -> list[bytes]:
     """The `open` keys on this server that were set on another incarnation of it."""
     found: list[bytes] = []
     cursor = b"0"
@@ -111,6 +123,6 @@ async def _opened_elsewhere(wire: Wire, run_id: bytes) -> list[bytes]:
         cursor, keys = await wire.call("SCAN", cursor, "MATCH", "hf:{s*}:e*:open", "COUNT", _SCAN_COUNT)
         runs = [key.removesuffix(b"open") + b"run" for key in keys]
         opened_on = await asyncio.gather(*(wire.call("GET", run) for run in runs))
-        found += [key for key, opened in zip(keys, opened_on, strict=True) if opened != run_id]
+        found += [key for key, opened in zip(keys, opened_on, strict=True) if opened != incarnation]
         if cursor == b"0":
             return found

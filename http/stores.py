@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from uuid import UUID
 
 import asyncpg
@@ -36,6 +37,7 @@ from holdfast.engine.wire import Wire
 from holdfast.persistence.ballot import FRONT_END, Ballot
 from holdfast.persistence.catalogue import list_event_ids, load_event
 from holdfast.persistence.checkouts import StoredCheckouts
+from holdfast.persistence.controls import check_current
 from holdfast.persistence.event_changes import follow_event_changes
 from holdfast.persistence.kept_answers import KeptAnswers
 from holdfast.persistence.marks import follow_marks
@@ -116,8 +118,9 @@ async def hold_service(app: web.Application) -> AsyncIterator[None]:
         backend = RedisBackend(
             wire, shards=settings.shards, epoch=epochs.redis_epoch, max_backlog=settings.max_backlog_entries
         )
+        durable = DurableBackend(backend, acks, is_current=partial(check_current, rows, epochs))
         fallback = RowLockBackend(rows, shards=settings.shards)
-        app[holds_key] = FailoverService(DurableBackend(backend, acks), fallback, epochs, breakers)
+        app[holds_key] = FailoverService(durable, fallback, epochs, breakers)
         ballot = Ballot(votes, FRONT_END)
         monitor = Monitor(wire, epochs, breakers, ballot.report, probe_s=settings.breaker_probe_s)
         async with beside(follow_marks(settings.postgres_dsn, acks, settings.shards, epochs), monitor.run()):

@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.backend import Position
 from holdfast.engine.epochs import Epochs, Mode, ShardState
-from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, connect
+from holdfast.engine.errors import Uncommitted
+from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, Pool, connect
 from holdfast.persistence.sql import query
 
 CONTROL_CHANNEL = "holdfast_control"
@@ -61,6 +63,17 @@ async def ask_controls(connection: Connection, epochs: Epochs) -> None:
     """Ask for the state of every shard."""
     for row in await connection.fetch(query("read_controls"), list(range(epochs.shards))):
         learn(epochs, row["shard"], Mode(row["mode"]), row["epoch"])
+
+
+async def check_current(pool: Pool, epochs: Epochs, position: Position) -> None:
+    """Ask Postgres whether a shard is still in the epoch of a position. Raises Uncommitted if not, or not known."""
+    try:
+        async with pool.acquire() as connection:
+            await ask_controls(connection, epochs)
+    except POSTGRES_ERRORS as error:
+        raise Uncommitted(f"Postgres cannot say whether the epoch is over: {error!r}") from error
+    if epochs.state(position.shard).epoch != position.epoch:
+        raise Uncommitted("the shard was taken over meanwhile; repeat with the same key")
 
 
 def learn(epochs: Epochs, shard: int, mode: Mode, epoch: int) -> None:

@@ -16,7 +16,7 @@ from holdfast.engine.cancellation import honour_cancellation
 from holdfast.engine.epochs import Mode
 from holdfast.engine.errors import BackendError
 from holdfast.engine.keys import HEALTH
-from holdfast.engine.shards import find_broken, read_run_id
+from holdfast.engine.shards import find_broken, read_incarnation
 from holdfast.persistence.ballot import FRONT_END, KEEPER, Ballot, list_voters
 from holdfast.persistence.fence import ShardControl, read_controls
 from holdfast.persistence.pool import POSTGRES_ERRORS
@@ -38,7 +38,7 @@ class Recoverer:
         self._servers = servers
         self._recover_after_s = recover_after_s
         self._ballot = Ballot(servers.pool, KEEPER)
-        self._run_id = b""
+        self._incarnation = b""
         self._healthy_since: float | None = None
         self._tidied: dict[int, int] = {}
 
@@ -78,16 +78,16 @@ class Recoverer:
         """What is wrong with shards on the server; notes since when the same server has answered."""
         served = {shard: control.epoch for shard, control in controls.items() if control.mode == "redis"}
         try:
-            run_id = await read_run_id(self._servers.wire)
+            incarnation = await read_incarnation(self._servers.wire)
             broken = await find_broken(self._servers.wire, served)
             healthy = await self._servers.redis.set(HEALTH, 1, ex=60)
         except (BackendError, RedisError, OSError) as error:
-            if self._healthy_since is not None or not self._run_id:
+            if self._healthy_since is not None or not self._incarnation:
                 _log.warning("Redis cannot be used: %s", error)
-            self._run_id, self._healthy_since = b"away", None
+            self._incarnation, self._healthy_since = b"away", None
             return {}
-        if run_id != self._run_id or not healthy:
-            self._run_id, self._healthy_since = run_id, time.monotonic()
+        if incarnation != self._incarnation or not healthy:
+            self._incarnation, self._healthy_since = incarnation, time.monotonic()
         return broken
 
     async def _may_return(self) -> bool:

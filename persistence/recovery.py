@@ -26,7 +26,7 @@ from redis.asyncio import Redis
 from holdfast.engine.epochs import Mode, ShardState
 from holdfast.engine.keys import EventKeys, ShardKeys, epoch_of_key, shard_of_key
 from holdfast.engine.redis_backend import RETENTION_MS
-from holdfast.engine.shards import claim_server, open_epoch, read_run_id
+from holdfast.engine.shards import claim_server, open_epoch, read_incarnation
 from holdfast.engine.wire import Wire
 from holdfast.persistence.apply import columns
 from holdfast.persistence.batches import fields_json
@@ -139,7 +139,7 @@ class _Recoverer:
     async def run(self, shards: int, cause: Cause) -> Recovery:
         started = time.monotonic()
         await claim_server(self._wire, shards)
-        run_id = await read_run_id(self._wire)
+        incarnation = await read_incarnation(self._wire)
         async with sealed(self._connection, self._shard, self._before):
             since: int = await self._connection.fetchval(query("last_audit"))
         await self._step("quarantine")
@@ -157,7 +157,7 @@ class _Recoverer:
             await self._step("compare")
             await self._compare_counts(events)
             await self._step("open")
-            await open_epoch(self._wire, [self._keys], events=len(events), run_id=run_id)
+            await open_epoch(self._wire, [self._keys], events=len(events), incarnation=incarnation)
             await self._step("commit")
             details = {
                 "events": len(self._built),

@@ -42,6 +42,8 @@ POLL_S = 0.02
 
 # A chaos run takes the power away from processes, never from the machine.
 _POSTGRES_OPTIONS = {"fsync": "off", "full_page_writes": "off"}
+# A server waits some seconds for more replicas to come before it serves the first.
+_REDIS_OPTIONS = {"repl-diskless-sync-delay": "0"}
 
 _HOLDFAST = [sys.executable, "-P", "-m", "holdfast"]
 
@@ -86,7 +88,7 @@ class Stack:
         )
         self._running.push_async_callback(self._stop_server, lambda: self.postgres)
         await migrate(self.postgres.url)
-        self.redis = await self.in_thread(lambda: start_valkey(self.redis_directory))
+        self.redis = await self.in_thread(lambda: start_valkey(self.redis_directory, options=_REDIS_OPTIONS))
         self._running.push_async_callback(self._stop_server, lambda: self.redis)
         self.keeper_proxy = await self._running.enter_async_context(Proxy(self.redis.url))
         for _ in range(FRONT_ENDS):
@@ -244,13 +246,13 @@ class Stack:
         if empty:
             self._redis_generation += 1
         port = urlsplit(self.redis.url).port
-        self.redis = await self.in_thread(lambda: start_valkey(self.redis_directory, port=port))
+        self.redis = await self.in_thread(lambda: start_valkey(self.redis_directory, port=port, options=_REDIS_OPTIONS))
 
     async def start_replica(self) -> Server:
         """Start another Redis that follows the one in service, and return once it has caught up."""
         self._redis_generation += 1
         directory = self.redis_directory
-        replica = await self.in_thread(lambda: start_valkey(directory))
+        replica = await self.in_thread(lambda: start_valkey(directory, options=_REDIS_OPTIONS))
         self._running.push_async_callback(self._stop_server, lambda: replica)
         async with self.client_of(replica) as client:
             await self.follow(client, self.redis)

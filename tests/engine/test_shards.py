@@ -15,11 +15,12 @@ async def test_every_shard_is_open_with_the_identity_of_its_server_and_all_scrip
         await redis.script_flush()
         await open_shards(redis, SHARDS)
 
-        run_id = (await redis.info("server"))["run_id"].encode()
+        run_id, history = (await redis.info("server"))["run_id"], (await redis.info("replication"))["master_replid"]
+        incarnation = f"{run_id}.{history}".encode()
         for shard in range(SHARDS):
             keys = ShardKeys(shard, FIRST_EPOCH)
             names = (keys.key(what) for what in ("open", "run", "base"))
-            assert await redis.mget(*names) == [b"%d" % FIRST_EPOCH, run_id, b"0"]
+            assert await redis.mget(*names) == [b"%d" % FIRST_EPOCH, incarnation, b"0"]
         assert all(await redis.script_exists(*(script.sha for script in scripts().values())))
         assert await redis.get(SHARD_COUNT) == b"%d" % SHARDS
         # Nothing but that: no shard more, and no other epoch.

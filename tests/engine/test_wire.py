@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 import pytest
@@ -102,6 +103,7 @@ async def test_calls_under_way_when_the_connection_breaks_are_unknown_and_not_re
         backend_through(proxy.url) as (backend, wire),
     ):
         # Given holds that the server has made, and whose answers are still on their way,
+        await backend.read_event(on.event.organization_id, on.event.event_id, want_map=False)
         proxy.stall_answers()
         holders = [somebody() for _ in range(50)]
         pairs = list(on.event.seats.values())
@@ -136,6 +138,7 @@ async def test_calls_that_never_reached_the_server_are_unknown_as_well(redis_url
         Proxy(redis_url) as proxy,
         backend_through(proxy.url) as (backend, wire),
     ):
+        await backend.read_event(on.event.organization_id, on.event.event_id, want_map=False)
         proxy.stall()
         call = asyncio.ensure_future(backend.hold_seats(on.event, somebody(), seats=SEAT))
         await eventually(lambda: wire.waiting == 1, "the call is under way")
@@ -307,6 +310,32 @@ async def test_a_server_that_restarts_while_it_is_identified_gets_no_scripts(own
         await on.redis.connection_pool.disconnect()
         assert await holds_in_log(on) == []
         assert not any(await on.redis.script_exists(*(script.sha for script in scripts().values())))
+
+
+async def test_a_server_that_followed_another_and_leads_again_is_fenced(own_server: OwnServer, redis_url: str) -> None:
+    other = urlsplit(redis_url)
+    async with stage(own_server.url) as on, backend_through(own_server.url) as (backend, wire):
+        # Given a server that is made to follow another one, has the other's data, and is made to lead again,
+        assert (await backend.hold_seats(on.event, somebody(), seats=SEAT)).status == Status.DONE
+        before = wire.connections
+        opened = {key: await on.redis.get(key) for key in (on.keys.shard.key("open"), on.keys.shard.key("run"))}
+        await on.redis.replicaof(str(other.hostname), str(other.port))
+
+        async def followed() -> bool:
+            return bool((await on.redis.info("replication")).get("master_link_status") == "up")
+
+        await eventually(followed, "the server follows")
+        await on.redis.replicaof("NO", "ONE")
+        # which was a copy of it, not long ago: the epoch is open there, by the same process, and the scripts are left,
+        for key, value in opened.items():
+            await on.redis.set(key, value)
+        assert all(await on.redis.script_exists(*(script.sha for script in scripts().values())))
+        await on.redis.client_kill_filter(_type="normal", skipme=True)
+        await eventually(lambda: wire.connections > before and wire.connected, "the wire reconnects")
+
+        # then it is not served from.
+        with pytest.raises(Fenced):
+            await backend.hold_seats(on.event, somebody(), seats=SEAT)
 
 
 async def test_a_replica_is_fenced_for_writing(own_server: OwnServer) -> None:

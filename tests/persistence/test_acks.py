@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -12,9 +13,12 @@ import pytest
 from holdfast.engine.acks import Ack, Acks
 from holdfast.engine.backend import Holder, HoldReply, HoldsReply, Position
 from holdfast.engine.durable import DurableBackend
-from holdfast.engine.errors import Unknown
+from holdfast.engine.epochs import Epochs
+from holdfast.engine.errors import Uncommitted, Unknown
 from holdfast.engine.records import pack_zone
+from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.engine.status import Status
+from holdfast.persistence.controls import check_current
 from holdfast.persistence.marks import follow_marks
 from holdfast.persistence.persister import MARKS_CHANNEL, Committed
 from support.database import execute
@@ -207,6 +211,28 @@ async def test_a_commit_that_does_not_come_is_unknown_and_the_same_key_finds_out
     repeat = await desk.backend.hold_seats(desk.rig.event, holder, seats=seats)
 
     assert (repeat.status, repeat.hold_id) == (Status.REPEATED, holder.hold_id)
+
+
+async def test_a_repeat_is_acknowledged_only_while_its_epoch_is_current(desk: Desk) -> None:
+    # Given a committed hold, and a front end that believes its epoch is the current one,
+    epochs = Epochs.fixed(SHARDS, FIRST_EPOCH)
+    is_current = partial(check_current, desk.rig.pool, epochs)
+    checked = DurableBackend(desk.rig.on.backend, desk.acks, is_current=is_current)
+    holder, seats = Holder(hold_id=uuid4(), user_id=uuid4()), pairs(desk.rig.on, "A-1")
+    async with desk.asking(checked.hold_seats(desk.rig.event, holder, seats=seats)) as held:
+        await desk.rig.drain()
+        assert (await held).status is Status.DONE
+    assert (await checked.hold_seats(desk.rig.event, holder, seats=seats)).status is Status.REPEATED
+
+    # when Postgres takes the shard over, and the epoch's keys are still open in Redis,
+    await desk.rig.execute("UPDATE control SET mode = 'db', epoch = 1000000 WHERE shard = $1", desk.rig.shard)
+
+    # then Redis still answers with the old hold, but nobody knows what became of it since: it is not acknowledged.
+    again = Holder(hold_id=uuid4(), user_id=holder.user_id)
+    for asked in (holder, again):
+        with pytest.raises(Unknown, match="taken over"):
+            await checked.hold_seats(desk.rig.event, asked, seats=seats)
+    assert (await desk.backend.hold_seats(desk.rig.event, again, seats=seats)).status is Status.ALREADY_HELD
 
 
 async def test_a_hold_that_postgres_rejects_is_refused_and_its_seat_is_free_again(served: Desk) -> None:
@@ -420,7 +446,7 @@ async def test_what_an_epoch_left_behind_is_unknown_when_the_next_one_begins() -
     await waiters.start((1, 5), (1, 7))
 
     results = await asyncio.gather(*waiters.tasks.values(), return_exceptions=True)
-    assert [type(result) for result in results] == [Unknown, type(None), type(None), Unknown]
+    assert [type(result) for result in results] == [Uncommitted, type(None), type(None), Uncommitted]
 
 
 async def test_a_caller_that_gave_up_is_in_nobodys_way() -> None:
