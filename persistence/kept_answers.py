@@ -21,7 +21,7 @@ KEPT_S = 24 * 3600.0
 LEASE_S = 30.0
 
 # How long a repeat waits for the first answer before it is told to come again.
-PATIENCE_S = 15.0
+PATIENCE_S = 8.0
 
 _FIRST_LOOK_S = 0.01
 _LOOK_S = 0.25

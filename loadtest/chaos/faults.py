@@ -23,6 +23,7 @@ BREAK_S = 2.5
 STALL_S = 4.0
 DELAY_S = 0.15
 CLOCK_AHEAD_S = 75.0
+WRONG_CLOCK_S = 1.0
 TOGGLES = 3
 TOGGLE_S = 60.0
 
@@ -196,12 +197,19 @@ async def _clock_behind(stack: Stack, _: random.Random) -> None:
 
 
 async def _move_ends(stack: Stack, by_s: float) -> None:
-    """Move the ends of all live holds in Redis, one hold after the other, while buyers go on."""
+    """Move the ends of all live holds in Redis for a while, and back, as if its clock were wrong and then right."""
     async with stack.client() as client:
+        moved: list[tuple[Any, Any]] = []
         async for key in client.scan_iter(match="hf:{s*}:e*:expiry"):
             holds: Any = await client.zrange(key, 0, -1)
-            for hold in holds:
-                await client.zadd(key, {hold: by_s * 1000}, xx=True, incr=True)
+            moved += [
+                (key, hold)
+                for hold in holds
+                if await client.zadd(key, {hold: by_s * 1000}, xx=True, incr=True) is not None
+            ]
+        await asyncio.sleep(WRONG_CLOCK_S)
+        for key, hold in moved:
+            await client.zadd(key, {hold: -by_s * 1000}, xx=True, incr=True)
 
 
 FAULTS: dict[str, Fault] = {

@@ -166,7 +166,11 @@ async def _traffic(
 
 async def _settle(stack: Stack, arena: Arena, recorder: Recorder) -> list[Violation]:
     """Whether a hold succeeds by every front end, and the books balance once nothing is under way."""
-    failure = await _hold_by_everyone(stack, arena, recorder)
+    try:
+        await stack.until(stack.is_ready, "Redis serves every shard, and still does", RECOVER_S)
+        failure = await _hold_by_everyone(stack, arena, recorder)
+    except TimeoutError as error:
+        failure = str(error)
     if failure:
         return [Violation(Rule.RECOVERED, failure, recorder.now_s)]
     deadline = time.monotonic() + SETTLE_S
