@@ -5,7 +5,9 @@ Tokens are verified, bodies validated, limits enforced and everything audited, a
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
 from itertools import cycle, islice
 from statistics import median, quantiles
 from uuid import uuid4
@@ -20,6 +22,7 @@ from holdfast.engine.policy import AckRule, Policy
 from holdfast.engine.settings import Settings
 from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.http.tokens import Role, mint_token
+from holdfast.loadtest.cpu_times import cpu_seconds
 from holdfast.loadtest.http_load import Load, generate
 from holdfast.loadtest.noop_server import NOOP_PATH
 from holdfast.ports import LOOPBACK
@@ -29,6 +32,8 @@ SEATS_PER_USER = 10
 SEATS_PER_ROW = 50
 TOKEN_TTL_SECONDS = 3600
 BODY = b'{"source":"web"}'
+GENERATOR = "generator"
+STRETCHES = ("noop", "durable", "fast", "refused")
 
 ORGANIZATION_ID = uuid4()
 PACED = Policy(ack=AckRule.ON_REQUEST, max_holds_per_user=10)
@@ -55,7 +60,9 @@ class HttpFigures(msgspec.Struct, frozen=True):
     """The figures of one run. Rates are per second, times in milliseconds, ratios to the no-op of the same round.
 
     `generator_busy` is the share of a core that the load generator took while it asked for nothing: near 1, it is what
-    limits the no-op, and the ratios flatter Holdfast.
+    limits the no-op, and the ratios flatter Holdfast. `fast_drain_ms` is how long the keeper worked on after holds that
+    Redis acknowledged, until Postgres had them all. `cpu_us` says where the time goes: microseconds of processor time
+    per request, by stretch and process, while the requests were under way.
     """
 
     noop_per_s: float
@@ -73,7 +80,17 @@ class HttpFigures(msgspec.Struct, frozen=True):
     fast_p99_ms: float
     refused_p50_ms: float
     refused_p99_ms: float
+    fast_drain_ms: float
     generator_busy: float
+    cpu_us: dict[str, dict[str, float]]
+
+
+class _Stretch(msgspec.Struct, frozen=True):
+    """One kind of request in one round: what it met, what it cost each process, and what was left to be persisted."""
+
+    load: Load
+    cpu_us: dict[str, float]
+    drain_ms: float
 
 
 def make_event(size: HttpSize) -> EventDocument:
@@ -89,22 +106,39 @@ def make_event(size: HttpSize) -> EventDocument:
 
 
 def run_http_bench(
-    settings: Settings, noop_port: int, event: EventDocument, size: HttpSize, report: Report
+    settings: Settings,
+    noop_port: int,
+    event: EventDocument,
+    size: HttpSize,
+    *,
+    pids: Mapping[str, int],
+    report: Report,
 ) -> HttpFigures:
-    """Measure the front end at the settings' port and the no-op at another, which serve already."""
+    """Measure the front end at the settings' port and the no-op at another, which serve already.
+
+    `pids` are the processes whose time is counted.
+    """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_Bench(settings, noop_port, event, size, report).run())
+        return runner.run(_Bench(settings, noop_port, event, size, pids=pids, report=report).run())
 
 
 class _Bench:
     def __init__(
-        self, settings: Settings, noop_port: int, event: EventDocument, size: HttpSize, report: Report
+        self,
+        settings: Settings,
+        noop_port: int,
+        event: EventDocument,
+        size: HttpSize,
+        *,
+        pids: Mapping[str, int],
+        report: Report,
     ) -> None:
         self._settings = settings
         self._noop_port = noop_port
         self._event_id = event.event_id
         self._seats = iter([seat.seat_id for seat in event.zones[0].seats])
         self._size = size
+        self._pids = {**pids, GENERATOR: os.getpid()}
         self._report = report
         hot_seat = next(self._seats)
         # Somebody who does not get a seat tries again, so these are as many users as there are connections.
@@ -117,20 +151,30 @@ class _Bench:
         rounds = []
         for number in range(1, self._size.rounds + 1):
             rounds.append(await self._round())
-            rates = ", ".join(f"{load.per_s:,.0f}" for load in rounds[-1])
+            rates = ", ".join(f"{stretch.load.per_s:,.0f}" for stretch in rounds[-1])
             self._report(f"round {number} of {self._size.rounds}: {rates} per second")
         return _figures(rounds)
 
-    async def _round(self) -> tuple[Load, Load, Load, Load]:
-        """A no-op, a durable, a fast and a refused stretch."""
+    async def _round(self) -> tuple[_Stretch, ...]:
+        """One stretch of each kind."""
         noop = self._request(NOOP_PATH, self._token())
-        noops = await self._load(self._noop_port, iter([noop] * self._size.noops), "200")
-        durable = await self._reserve(self._size.durable, expected="201")
-        fast = await self._reserve(self._size.fast, prefer=b"Prefer: ack=redis\r\n", expected="201")
-        # What was acknowledged early is still being persisted, which must not burden what comes next.
-        await self._drained()
-        refused = await self._load(self._settings.port, islice(cycle(self._disappointed), self._size.refusals), "409")
+        noops = await self._stretch(self._noop_port, [noop] * self._size.noops, "200")
+        durable = await self._stretch(self._settings.port, self._reservations(self._size.durable), "201")
+        fast_requests = self._reservations(self._size.fast, b"Prefer: ack=redis\r\n")
+        fast = await self._stretch(self._settings.port, fast_requests, "201")
+        disappointed = list(islice(cycle(self._disappointed), self._size.refusals))
+        refused = await self._stretch(self._settings.port, disappointed, "409")
         return noops, durable, fast, refused
+
+    async def _stretch(self, port: int, requests: list[bytes], expected: str) -> _Stretch:
+        before = cpu_seconds(self._pids)
+        load = await self._load(port, iter(requests), expected)
+        after = cpu_seconds(self._pids)
+        cpu_us = {name: (after[name] - before[name]) / len(requests) * 1e6 for name in after}
+        # What was acknowledged early is still being persisted, which must not burden what comes next.
+        ended = time.perf_counter()
+        await self._drained()
+        return _Stretch(load, cpu_us, (time.perf_counter() - ended) * 1000)
 
     async def _drained(self) -> None:
         """Return once everything in the log is in Postgres."""
@@ -140,14 +184,14 @@ class _Bench:
                 # Nobody but Redis knows, so there is no event to wait for.
                 await asyncio.sleep(0.02)
 
-    async def _reserve(self, number: int, *, expected: str, prefer: bytes = b"") -> Load:
+    def _reservations(self, number: int, prefer: bytes = b"") -> list[bytes]:
         """Many users, each for as many seats as one may have."""
         requests = []
         for at in range(number):
             if at % SEATS_PER_USER == 0:
                 token = self._token()
             requests.append(self._reservation(next(self._seats), token, prefer))
-        return await self._load(self._settings.port, iter(requests), expected)
+        return requests
 
     def _reservation(self, seat: str, token: str, prefer: bytes = b"") -> bytes:
         return self._request(f"/api/events/{self._event_id}/seats/{seat}/reserve", token, prefer)
@@ -173,17 +217,24 @@ class _Bench:
         return head + b"User-Agent: holdfast-bench/1\r\n" + more + rest + BODY
 
 
-def _figures(rounds: list[tuple[Load, Load, Load, Load]]) -> HttpFigures:
-    noops, durables, fasts, refusals = zip(*rounds, strict=True)
-    figures: dict[str, float] = {"generator_busy": median(load.busy for load in noops)}
-    for name, loads in (("noop", noops), ("durable", durables), ("fast", fasts), ("refused", refusals)):
-        cuts = quantiles([latency for load in loads for latency in load.latencies_ms], n=100)
+def _figures(rounds: list[tuple[_Stretch, ...]]) -> HttpFigures:
+    stretches = dict(zip(STRETCHES, zip(*rounds, strict=True), strict=True))
+    noops = stretches["noop"]
+    figures: dict[str, float] = {
+        "generator_busy": median(stretch.load.busy for stretch in noops),
+        "fast_drain_ms": median(stretch.drain_ms for stretch in stretches["fast"]),
+    }
+    cpu_us: dict[str, dict[str, float]] = {}
+    for name, measured in stretches.items():
+        cuts = quantiles([latency for stretch in measured for latency in stretch.load.latencies_ms], n=100)
         figures |= {
-            f"{name}_per_s": median(load.per_s for load in loads),
+            f"{name}_per_s": median(stretch.load.per_s for stretch in measured),
             f"{name}_p50_ms": cuts[49],
             f"{name}_p99_ms": cuts[98],
         }
         if name != "noop":
-            ratios = [load.per_s / noop.per_s for load, noop in zip(loads, noops, strict=True)]
+            ratios = [stretch.load.per_s / noop.load.per_s for stretch, noop in zip(measured, noops, strict=True)]
             figures[f"{name}_to_noop"] = median(ratios)
-    return HttpFigures(**figures)
+        processes = measured[0].cpu_us
+        cpu_us[name] = {process: median(stretch.cpu_us[process] for stretch in measured) for process in processes}
+    return HttpFigures(cpu_us=cpu_us, **figures)

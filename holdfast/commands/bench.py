@@ -7,10 +7,10 @@ import secrets
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from redis.asyncio import Redis
@@ -145,16 +145,19 @@ def run_http(arguments: argparse.Namespace) -> None:
         asyncio.run(_open_event(settings, event))
         environment = os.environ | settings.environment()
         noop_server = [sys.executable, "-P", "-m", "holdfast.loadtest.noop_server", str(noop_port)]
+        pids = {"valkey": valkey.pid, "postgres": postgres.pid}
         for name, command in (
             ("keeper", own_command("keep")),
             ("front end", own_command("serve", "--reuse-port")),
             ("no-op server", noop_server),
         ):
             log_path = Path(directory) / f"{name}.log"
-            running.callback(spawn(name, command, log_path=log_path, environment=environment).stop)
+            process = spawn(name, command, log_path=log_path, environment=environment)
+            running.callback(process.stop)
+            pids[name] = process.pid
         for port in (settings.port, noop_port):
             await_listener(LOOPBACK, port)
-        figures = run_http_bench(settings, noop_port, event, size, _progress)
+        figures = run_http_bench(settings, noop_port, event, size, pids=pids, report=_progress)
     _print(figures, as_json=arguments.json)
 
 
@@ -188,6 +191,15 @@ def _print(figures: msgspec.Struct, *, as_json: bool) -> None:
     if as_json:
         print(msgspec.json.encode(figures).decode())
         return
-    values = msgspec.structs.asdict(figures)
+    values = dict(_flat(msgspec.to_builtins(figures)))
     width = max(map(len, values))
     print("\n".join(f"{name:<{width}}  {value:>14,.2f}" for name, value in values.items()))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Figures within figures, each under the names that lead to it."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name} ")
+        else:
+            yield prefix + name, value
