@@ -56,7 +56,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _serve(settings: Settings, numbers_dir: Path | None = None) -> None:
     with listen(settings.host, settings.port, reuse_port=True) as listener:
-        print(f"Serving on {http_url(settings.host, settings.port)}", flush=True)
+        # In one piece: workers write to the same place, and an unbuffered print writes the end of a line by itself.
+        print(f"Serving on {http_url(settings.host, settings.port)}\n", end="", flush=True)
         run_server(create_app(settings, numbers_dir=numbers_dir), listener)
 
 
