@@ -56,17 +56,17 @@ class Acks:
                 position.shard, 0
             ):
                 raise _epoch_is_over()
-            committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            loop = asyncio.get_running_loop()
+            committed: asyncio.Future[None] = loop.create_future()
             waiting = self._waiting.setdefault(position.shard, [])
             # The order of arrival breaks ties, so that two futures are never compared.
             heappush(waiting, (position.epoch, position.seq, next(self._order), committed))
+            # A plain timer, because every durable hold waits here.
+            timer = loop.call_later(timeout_s, _give_up, committed, timeout_s)
             try:
-                async with asyncio.timeout(timeout_s):
-                    await committed
-            except TimeoutError:
-                raise Uncommitted(
-                    f"not committed within {timeout_s} s; the outcome is unknown, repeat with the same key"
-                ) from None
+                await committed
+            finally:
+                timer.cancel()
         return self._rejections.get((position.shard, position.epoch, position.seq))
 
     def advance(self, shard: int, epoch: int, seq: int) -> None:
@@ -99,6 +99,13 @@ class Acks:
         self._rejections[shard, epoch, seq] = status
         while len(self._rejections) > _REMEMBERED_REJECTIONS:
             self._rejections.popitem(last=False)
+
+
+def _give_up(committed: asyncio.Future[None], timeout_s: float) -> None:
+    if not committed.done():
+        committed.set_exception(
+            Uncommitted(f"not committed within {timeout_s} s; the outcome is unknown, repeat with the same key")
+        )
 
 
 def _epoch_is_over() -> Uncommitted:

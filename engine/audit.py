@@ -1,5 +1,6 @@
 """What the audit is told of a caller, and of what a caller was refused."""
 
+from collections.abc import Callable
 from typing import Protocol
 from uuid import UUID
 
@@ -29,7 +30,7 @@ class Actor(Caller, frozen=True, array_like=True):
 
 
 class RefusalLog(Protocol):
-    """Takes note of refused requests."""
+    """Takes note of refused requests. Who called is asked only where it is written down."""
 
     def record(
         self,
@@ -39,5 +40,5 @@ class RefusalLog(Protocol):
         *,
         user_id: UUID,
         seat_ids: tuple[str, ...],
-        caller: Caller,
+        caller: Callable[[], Caller],
     ) -> None: ...

@@ -15,7 +15,9 @@ LIST_S = 1.0
 
 Load = Callable[[UUID, UUID], Awaitable[CompiledEvent | None]]
 ListIds = Callable[[UUID], Awaitable[Iterable[UUID]]]
-_Key = tuple[UUID, UUID]
+
+# Ids as numbers, which are compared and looked up without the help of Python code.
+_Key = tuple[int, int]
 
 
 class Catalogue:
@@ -35,7 +37,7 @@ class Catalogue:
 
     def known(self, organization_id: UUID, event_id: UUID) -> CompiledEvent | None:
         """The event if it is in memory; None says nothing."""
-        key = (organization_id, event_id)
+        key = (organization_id.int, event_id.int)
         found = self._events.get(key)
         if found is not None:
             self._events.move_to_end(key)
@@ -46,23 +48,21 @@ class Catalogue:
         found = self.known(organization_id, event_id)
         if found is not None:
             return found
-        key = (organization_id, event_id)
-        if self._absent.get(key, 0.0) > time.monotonic():
+        if self._absent.get((organization_id.int, event_id.int), 0.0) > time.monotonic():
             return None
-        return await self._fetch(key)
+        return await self._fetch(organization_id, event_id)
 
     async def reload(self, event: CompiledEvent) -> CompiledEvent | None:
         """The event as it is now, after a script has called this version of it stale."""
-        key = (event.organization_id, event.event_id)
-        found = self._events.get(key)
+        found = self._events.get((event.organization_id.int, event.event_id.int))
         if found is not None and found.version != event.version:
             return found
-        return await self._fetch(key)
+        return await self._fetch(event.organization_id, event.event_id)
 
     def forget(self, event_id: UUID) -> None:
         """An event has changed or come into being: load it anew when it is next asked for."""
         for known in (self._events, self._absent, self._loading):
-            for key in [key for key in known if key[1] == event_id]:
+            for key in [key for key in known if key[1] == event_id.int]:
                 del known[key]
         self._tags.clear()
 
@@ -84,17 +84,19 @@ class Catalogue:
             self._tags[organization_id] = time.monotonic(), tags
         return tuple(tags.get(tag, ()))
 
-    async def _fetch(self, key: _Key) -> CompiledEvent | None:
+    async def _fetch(self, organization_id: UUID, event_id: UUID) -> CompiledEvent | None:
+        key = (organization_id.int, event_id.int)
         loading = self._loading.get(key)
         if loading is None:
-            loading = self._loading[key] = asyncio.create_task(self._load_into(key))
+            loading = self._loading[key] = asyncio.create_task(self._load_into(organization_id, event_id))
         # One who gives up waiting must not take the event away from the others.
         return await asyncio.shield(loading)
 
-    async def _load_into(self, key: _Key) -> CompiledEvent | None:
+    async def _load_into(self, organization_id: UUID, event_id: UUID) -> CompiledEvent | None:
+        key = (organization_id.int, event_id.int)
         this = asyncio.current_task()
         try:
-            event = await self._load(*key)
+            event = await self._load(organization_id, event_id)
         finally:
             current = self._loading.get(key) is this
             if current:

@@ -15,8 +15,8 @@ import msgspec
 from redis.asyncio import Redis
 
 from holdfast.engine.epochs import Epochs
-from holdfast.engine.log import follow_logs
-from holdfast.engine.records import LogEntry, Pair, unpack_blocks, unpack_record
+from holdfast.engine.log import Fields, follow_logs
+from holdfast.engine.records import seats_of_blocks, seats_of_hold, unpack_scope
 
 _FOR_GOOD_MS = 1 << 62
 
@@ -24,17 +24,19 @@ _FOR_GOOD_MS = 1 << 62
 class Taken(msgspec.Struct, frozen=True):
     """A seat that cannot be had. `until_ms` is 0 when it is sold or blocked."""
 
-    user_id: UUID | None
     until_ms: int
 
 
 class HotCache:
-    """Taken seats, keyed by organisation, event and ordinal, the least recently fed forgotten first."""
+    """Taken seats, keyed by organisation, event and ordinal, the least recently fed forgotten first.
+
+    Ids are kept as numbers, which are compared and looked up without the help of Python code.
+    """
 
     def __init__(self, max_seats: int = 200_000, *, patience_s: float = 3.0) -> None:
         self._max_seats = max_seats
         self._patience_s = patience_s
-        self._seats: OrderedDict[tuple[UUID, UUID, int], tuple[UUID | None, int]] = OrderedDict()
+        self._seats: OrderedDict[tuple[int, int, int], tuple[int | None, int]] = OrderedDict()
         self._following = False
         self._epochs = Epochs(0)
         self._changes = 0
@@ -43,13 +45,13 @@ class HotCache:
         """That a seat is taken by somebody else, or None, which says nothing. `now_ms` is this machine's clock."""
         if not self._following or self._epochs.changes != self._changes:
             return None
-        found = self._seats.get((organization_id, event_id, ordinal))
+        found = self._seats.get((organization_id.int, event_id.int, ordinal))
         if found is None:
             return None
         holder, until_ms = found
-        if holder == user_id or until_ms <= now_ms:
+        if holder == user_id.int or until_ms <= now_ms:
             return None
-        return Taken(holder, 0 if until_ms == _FOR_GOOD_MS else until_ms)
+        return Taken(0 if until_ms == _FOR_GOOD_MS else until_ms)
 
     async def follow(self, redis: Redis, epochs: Epochs) -> None:
         """Feed the cache from the logs of the shards that Redis serves until cancelled; empty and silent afterwards.
@@ -80,36 +82,26 @@ class HotCache:
             self._following = False
             self._seats.clear()
 
-    def apply(self, entry: LogEntry) -> None:
+    def apply(self, fields: Fields) -> None:
         """Take in one log entry. An extended hold is left to run out here: Redis then answers for it."""
-        match entry.operation:
-            case "hold":
-                record = unpack_record(entry.body)
-                self._take(entry, record.seats, record.user_id, record.created_ms + record.ttl_ms)
-            case "release" | "expire" | "unblock":
-                blocks, _ = unpack_blocks(entry.body, len(entry.hold_ids) or 1)
-                for block in blocks:
-                    self._free(entry, block.seats)
-            case "sell" | "block":
-                blocks, _ = unpack_blocks(entry.body, len(entry.hold_ids) or 1)
-                for block in blocks:
-                    self._take(entry, block.seats, None, _FOR_GOOD_MS)
-            case "open" | "close":
-                self._forget_event(entry)
+        organization, event = unpack_scope(fields)
+        match fields[b"op"]:
+            case b"hold":
+                user, until_ms, seats = seats_of_hold(fields)
+                self._take(organization, event, seats, (user, until_ms))
+            case b"release" | b"expire" | b"unblock":
+                for seat in seats_of_blocks(fields):
+                    self._seats.pop((organization, event, seat), None)
+            case b"sell" | b"block":
+                self._take(organization, event, seats_of_blocks(fields), (None, _FOR_GOOD_MS))
+            case b"open" | b"close":
+                for key in [key for key in self._seats if key[:2] == (organization, event)]:
+                    del self._seats[key]
 
-    def _take(self, entry: LogEntry, seats: tuple[Pair, ...], user_id: UUID | None, until_ms: int) -> None:
+    def _take(self, organization: int, event: int, seats: list[int], taken: tuple[int | None, int]) -> None:
         for seat in seats:
-            key = (entry.organization_id, entry.event_id, seat.value)
-            self._seats[key] = (user_id, until_ms)
+            key = (organization, event, seat)
+            self._seats[key] = taken
             self._seats.move_to_end(key)
         while len(self._seats) > self._max_seats:
             self._seats.popitem(last=False)
-
-    def _free(self, entry: LogEntry, seats: tuple[Pair, ...]) -> None:
-        for seat in seats:
-            self._seats.pop((entry.organization_id, entry.event_id, seat.value), None)
-
-    def _forget_event(self, entry: LogEntry) -> None:
-        gone = [key for key in self._seats if key[:2] == (entry.organization_id, entry.event_id)]
-        for key in gone:
-            del self._seats[key]

@@ -1,5 +1,6 @@
 """Following the logs of the shards as they grow."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
@@ -7,29 +8,35 @@ from redis.asyncio import Redis
 
 from holdfast.engine.cancellation import honour_cancellation
 from holdfast.engine.keys import ShardKeys
-from holdfast.engine.records import LogEntry, unpack_entry
 
 _BLOCK_MS = 1000
 _COUNT = 1000
 
+# To wait for an entry on many logs, and to be woken, costs more than the entry: in a rush they come by the dozen.
+_GATHER_S = 0.005
 
-async def follow_logs(redis: Redis, epochs: Mapping[int, int]) -> AsyncGenerator[tuple[LogEntry, ...], None]:
+Fields = Mapping[bytes, bytes]
+
+
+async def follow_logs(redis: Redis, epochs: Mapping[int, int]) -> AsyncGenerator[list[Fields], None]:
     """Yield what is appended to the logs from now on, in order within each shard; empty when a second passes quietly.
 
-    `epochs` has the epoch of each shard to follow, at least one. The first batch is empty and comes as soon as the
-    places to read from are known.
+    `epochs` has the epoch of each shard to follow, at least one. Entries come as Redis has them, a few milliseconds
+    late; `engine/records` unpacks them. The first batch is empty and comes as soon as it is known where to read on.
     """
     places: dict[Any, Any] = {}
     for shard, epoch in epochs.items():
         key = ShardKeys(shard, epoch).key("log")
         last = await redis.xrevrange(key, count=1)
         places[key] = last[0][0] if last else "0"
-    yield ()
+    yield []
     while True:
         honour_cancellation()
         batches: Any = await redis.xread(places, count=_COUNT, block=_BLOCK_MS) or []
-        entries: list[LogEntry] = []
+        entries: list[Fields] = []
         for key, batch in batches:
             places[key] = batch[-1][0]
-            entries += [unpack_entry(stream_id, fields) for stream_id, fields in batch]
-        yield tuple(entries)
+            entries += [fields for _, fields in batch]
+        yield entries
+        if entries:
+            await asyncio.sleep(_GATHER_S)

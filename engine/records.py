@@ -186,3 +186,23 @@ def unpack_entry(stream_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
         body=fields[b"body"],
         meta=fields[b"meta"],
     )
+
+
+def unpack_scope(fields: Mapping[bytes, bytes]) -> tuple[int, int]:
+    """The organisation and the event of a log entry, as the numbers that their UUIDs are."""
+    _, organization, event = _HEAD.unpack(fields[b"head"])
+    return int.from_bytes(organization), int.from_bytes(event)
+
+
+def seats_of_hold(fields: Mapping[bytes, bytes]) -> tuple[int, int, list[int]]:
+    """Of the log entry of a hold: the user as a number, when the hold ends, and the ordinals of its seats."""
+    body = fields[b"body"]
+    user, _, _, created_ms, ttl_ms, seat_count, _ = _RECORD.unpack_from(body)
+    pairs = body[_RECORD.size : _RECORD.size + seat_count * _PAIR.size]
+    return int.from_bytes(user), created_ms + ttl_ms, [ordinal for _, ordinal in _PAIR.iter_unpack(pairs)]
+
+
+def seats_of_blocks(fields: Mapping[bytes, bytes]) -> list[int]:
+    """Of the log entry of any other change of seats: the ordinals of all of them."""
+    blocks, _ = unpack_blocks(fields[b"body"], len(fields[b"holds"]) // _ID_BYTES or 1)
+    return [seat.value for block in blocks for seat in block.seats]

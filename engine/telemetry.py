@@ -140,6 +140,7 @@ refusals = _by(
     "reason",
     [each.name.lower() for each in _REFUSALS if each not in CONFLICTS],
 )
+_refused = {each: (conflicts if each in CONFLICTS else refusals)[each.name.lower()] for each in _REFUSALS}
 hold_seconds = {
     method: _histogram("holdfast_hold_seconds", "Time from a request to hold to its answer.", method=method)
     for method in METHODS
@@ -173,12 +174,11 @@ def count_hold(status: Status, method: str, layer: str, seconds: float) -> None:
     attempts[method].value += 1
     cache_hits[layer].value += 1
     hold_seconds[method].observe(seconds)
-    if status.succeeded:
+    refused = _refused.get(status)
+    if refused is None:
         successes[method].value += 1
-    elif status in CONFLICTS:
-        conflicts[status.name.lower()].value += 1
     else:
-        refusals[status.name.lower()].value += 1
+        refused.value += 1
 
 
 def count_extension(status: Status, outcomes: Iterable[Status]) -> None:

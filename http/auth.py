@@ -87,12 +87,15 @@ class Authenticator:
 
     async def _verify(self, token: str) -> Principal:
         try:
-            head = jwt.get_unverified_header(token)
-            algorithm, key = head.get("alg"), await self._key(head)
+            # With a secret and nothing else there is but one key, and no need to read the header twice.
+            if self._secret is not None and self._keys is None:
+                algorithm, key = ALGORITHM, self._secret
+            else:
+                algorithm, key = await self._key(token)
             payload = jwt.decode(
                 token,
                 key,
-                algorithms=[str(algorithm)],
+                algorithms=[algorithm],
                 issuer=self._issuer,
                 audience=self._audience,
                 options={"require": _REQUIRED},
@@ -104,15 +107,16 @@ class Authenticator:
             raise NotAuthenticated("The token is not valid here.") from None
         return Principal(claims.sub, claims.org, claims.role, claims.tier, claims.exp)
 
-    async def _key(self, head: dict[str, Any]) -> Any:
-        """The key for a token with this header, which also says that its algorithm is allowed."""
+    async def _key(self, token: str) -> tuple[str, Any]:
+        """The algorithm of a token, which is an allowed one, and the key for it."""
+        head = jwt.get_unverified_header(token)
         algorithm = head.get("alg")
         if algorithm == ALGORITHM and self._secret is not None:
-            return self._secret
+            return ALGORITHM, self._secret
         if algorithm in KEY_SET_ALGORITHMS and self._keys is not None:
             key = await self._keys.find(head.get("kid"))
             if key is not None and key.algorithm_name == algorithm:
-                return key
+                return algorithm, key
         raise NotAuthenticated("The token is not valid here.")
 
 

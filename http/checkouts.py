@@ -4,7 +4,6 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 import msgspec
-from aiohttp import web
 from msgspec import Meta
 
 from holdfast.engine.checkouts import (
@@ -32,6 +31,7 @@ from holdfast.http.holding import CartToken, find_event
 from holdfast.http.repeats import REPEAT_ERRORS, repeatable
 from holdfast.http.stores import checkouts_key, refusals_key
 from holdfast.http.tokens import Role
+from holdfast.http.whole_response import WholeResponse
 
 endpoints = Endpoints()
 
@@ -93,7 +93,7 @@ class CancelCheckout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tag="checkouts",
 )
 @repeatable
-async def start_checkout(call: Call, body: StartCheckout) -> web.Response:
+async def start_checkout(call: Call, body: StartCheckout) -> WholeResponse:
     event = await find_event(call, body.event_id)
     wish = Wish(
         checkout_id=_checkout_id(call, event),
@@ -116,7 +116,7 @@ async def start_checkout(call: Call, body: StartCheckout) -> web.Response:
     errors=("checkout_not_found",),
     tag="checkouts",
 )
-async def read_checkout(call: Call) -> web.Response:
+async def read_checkout(call: Call) -> WholeResponse:
     checkout = await _find_checkout(call, owner_only=call.principal.role not in STAFF)
     return call.answer(200, describe_checkout(await find_event(call, checkout.event_id), checkout))
 
@@ -143,7 +143,7 @@ async def read_checkout(call: Call) -> web.Response:
     tag="checkouts",
 )
 @repeatable
-async def complete_checkout(call: Call, body: CompleteCheckout) -> web.Response:
+async def complete_checkout(call: Call, body: CompleteCheckout) -> WholeResponse:
     checkout = await _find_checkout(call, owner_only=False)
     event = await find_event(call, checkout.event_id)
     meta = call.actor(body.payment_reference).meta()
@@ -172,7 +172,7 @@ async def complete_checkout(call: Call, body: CompleteCheckout) -> web.Response:
     tag="checkouts",
 )
 @repeatable
-async def cancel_checkout(call: Call, body: CancelCheckout) -> web.Response:
+async def cancel_checkout(call: Call, body: CancelCheckout) -> WholeResponse:
     checkout = await _find_checkout(call, owner_only=True)
     event = await find_event(call, checkout.event_id)
     ended = await call.app[checkouts_key].cancel(checkout, call.actor(body.notes).meta())
@@ -206,7 +206,7 @@ def _refused_start(call: Call, event: CompiledEvent, reply: StartReply) -> Probl
             reply.status,
             user_id=call.principal.user_id,
             seat_ids=seats,
-            caller=call.caller(),
+            caller=call.caller,
         )
     detail = None
     if reply.status is Status.HOLD_EXPIRED:

@@ -23,14 +23,14 @@ from uuid import UUID
 
 import msgspec
 from aiohttp import web
-from multidict import CIMultiDict
 
 from holdfast.engine.audit import Actor, Caller
 from holdfast.engine.errors import BackendError, ScriptFault
 from holdfast.http.auth import Authenticator, NotAuthenticated, Principal
 from holdfast.http.clients import ClientAddresses, address_digest, printable
-from holdfast.http.errors import Problem, Refused, backend_reason, problem
+from holdfast.http.errors import EncodedProblem, Problem, Refused, backend_reason, encode_problem, problem
 from holdfast.http.tokens import Role
+from holdfast.http.whole_response import WholeResponse
 
 BODY_BYTES_MAX = 64 * 1024
 BODY_TIMEOUT_S = 10.0
@@ -129,7 +129,7 @@ class Call:
         self.request_id = request_id
         self.ids: dict[str, UUID] = {}
         self.idempotency_key = ""
-        self.headers: dict[str, str] | None = None
+        self.headers = {"Cache-Control": "no-store", "X-Request-ID": request_id}
         self._address: str | None = None
 
     @property
@@ -156,19 +156,17 @@ class Call:
 
     def add_header(self, name: str, value: str) -> None:
         """A header that goes with whatever is answered."""
-        if self.headers is None:
-            self.headers = {}
         self.headers[name] = value
 
-    def answer(self, status: int, data: Any) -> web.Response:
+    def answer(self, status: int, data: Any) -> WholeResponse:
         """A success with its data in the usual envelope. `headers` of the call go with it."""
         return self.respond(status, b'{"data":' + _encode(data) + b"}", _JSON)
 
-    def answer_encoded(self, status: int, data: bytes) -> web.Response:
+    def answer_encoded(self, status: int, data: bytes) -> WholeResponse:
         """The same, for data that is encoded already."""
         return self.respond(status, b'{"data":' + data + b"}", _JSON)
 
-    def answer_text(self, text: bytes, media_type: str) -> web.Response:
+    def answer_text(self, text: bytes, media_type: str) -> WholeResponse:
         """A success that is no JSON."""
         return self.respond(200, text, media_type)
 
@@ -178,31 +176,26 @@ class Call:
         self.add_header("Cache-Control", "private, no-cache")
         known = self.request.headers.get("If-None-Match", "")
         if etag in (each.strip().removeprefix("W/") for each in known.split(",")):
-            return web.Response(status=304, headers=self._headers())
+            return web.Response(status=304, headers=self.headers)
         return None
 
     def stream(self, media_type: str) -> web.StreamResponse:
         """A success whose content is yet to come."""
-        return web.StreamResponse(headers=self._headers(media_type))
+        return web.StreamResponse(headers={**self.headers, "Content-Type": media_type})
 
-    def refuse(self, document: Problem) -> web.Response:
+    def refuse(self, document: Problem) -> WholeResponse:
         """A problem."""
-        response = self.respond(document.status, _encode(document), _PROBLEM)
+        return self.refuse_encoded(encode_problem(document))
+
+    def refuse_encoded(self, document: EncodedProblem) -> WholeResponse:
+        """The same, for a problem that is encoded already."""
         if document.retry_after_seconds is not None:
-            response.headers["Retry-After"] = str(document.retry_after_seconds)
-        return response
+            self.add_header("Retry-After", str(document.retry_after_seconds))
+        return self.respond(document.status, document.body, _PROBLEM)
 
-    def respond(self, status: int, body: bytes, content_type: str) -> web.Response:
+    def respond(self, status: int, body: bytes, content_type: str) -> WholeResponse:
         """A body that is ready to be sent."""
-        return web.Response(body=body, status=status, headers=self._headers(content_type))
-
-    def _headers(self, content_type: str | None = None) -> CIMultiDict[str]:
-        headers = CIMultiDict((("Cache-Control", "no-store"), ("X-Request-ID", self.request_id)))
-        if content_type is not None:
-            headers["Content-Type"] = content_type
-        if self.headers is not None:
-            headers.update(self.headers)
-        return headers
+        return WholeResponse(status, body, content_type, self.headers)
 
 
 class Endpoints(list[Endpoint]):
@@ -235,7 +228,7 @@ def add_endpoints(app: web.Application, endpoints: list[Endpoint]) -> None:
     for endpoint in endpoints:
         app.router.add_route(endpoint.method, endpoint.path, _served(app, endpoint))
 
-    async def nothing_here(request: web.Request) -> web.Response:
+    async def nothing_here(request: web.Request) -> WholeResponse:
         call = Call(app, request, _request_id(request))
         allowed = await _allowed_methods(app, request)
         if not allowed:
@@ -277,7 +270,7 @@ def _served(app: web.Application, endpoint: Endpoint) -> Callable[[web.Request],
     return handle
 
 
-def failed(call: Call, error: Exception) -> web.Response:
+def failed(call: Call, error: Exception) -> WholeResponse:
     """What ended a request before its handler could answer, as a problem."""
     if isinstance(error, Refused):
         return call.refuse(error.problem)
@@ -335,13 +328,12 @@ async def _body(request: web.Request, endpoint: Endpoint) -> bytes:
         return b""
     if request.headers.get("Content-Type", _JSON) != _JSON and request.content_type != _JSON:
         raise Refused(problem("unsupported_media_type"))
-    limit = endpoint.body_bytes_max
-    if (request.content_length or 0) > limit:
-        raise Refused(problem("body_too_large", f"A body here has at most {limit} bytes."))
-    content = request.content
+    limit, content = endpoint.body_bytes_max, request.content
     # What came together with the headers is there already, and needs no clock.
     if content.is_eof():
         body = content.read_nowait()
+    elif (request.content_length or 0) > limit:
+        raise Refused(problem("body_too_large", f"A body here has at most {limit} bytes."))
     else:
         body = b""
         try:

@@ -16,6 +16,9 @@ from holdfast.engine.status import Status
 RETRY_AFTER_S = 1
 
 
+_encode = msgspec.json.Encoder().encode
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What went wrong. `error` is the reason a program can rely on, `detail` a sentence for a person."""
 
@@ -131,6 +134,19 @@ def backend_reason(error: BackendError) -> str:
     if isinstance(error, Overloaded):
         return "busy"
     return "internal_error" if isinstance(error, ScriptFault) else "unavailable"
+
+
+class EncodedProblem(msgspec.Struct, frozen=True):
+    """A problem as it is sent."""
+
+    status: int
+    body: bytes
+    retry_after_seconds: int | None
+
+
+def encode_problem(document: Problem) -> EncodedProblem:
+    """For a problem that is sent more than once."""
+    return EncodedProblem(document.status, _encode(document), document.retry_after_seconds)
 
 
 class Refused(Exception):

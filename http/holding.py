@@ -11,7 +11,6 @@ from typing import Annotated
 from uuid import UUID
 
 import msgspec
-from aiohttp import web
 from msgspec import Meta
 
 from holdfast.engine.acks import Ack
@@ -23,8 +22,9 @@ from holdfast.engine.records import Pair
 from holdfast.engine.status import Status
 from holdfast.engine.telemetry import REDIS, count_hold
 from holdfast.http.endpoints import Call
-from holdfast.http.errors import Problem, Refused, problem, reason_of, reasons_of
+from holdfast.http.errors import EncodedProblem, Refused, encode_problem, problem, reason_of, reasons_of
 from holdfast.http.stores import catalogue_key, refusals_key, settings_key
+from holdfast.http.whole_response import WholeResponse
 
 # Reasons for which a request to hold anything may be refused.
 HOLD_ERRORS = (
@@ -78,7 +78,7 @@ _RETRY_LATER_S = 60
 _STALE_PAUSES_S = (0.0, 0.05, 0.2)
 
 # Everybody who asks for a hot seat within a second is told the same.
-_recent_refusals: dict[tuple[object, ...], Problem] = {}
+_recent_refusals: dict[tuple[object, ...], EncodedProblem] = {}
 _RECENT_REFUSALS_MAX = 1000
 
 # By the version of the event, which is quicker to look up than a policy.
@@ -152,7 +152,7 @@ async def despite_changes(
     return event, reply
 
 
-def refuse_reply(call: Call, event: CompiledEvent, reply: HoldReply, *, seat_ids: tuple[str, ...]) -> web.Response:
+def refuse_reply(call: Call, event: CompiledEvent, reply: HoldReply, *, seat_ids: tuple[str, ...]) -> WholeResponse:
     """Tell the client what the engine said."""
     return refuse_hold(
         call,
@@ -176,7 +176,7 @@ def refuse_hold(
     now_ms: int = 0,
     seats: tuple[Pair, ...] = (),
     quantities: tuple[Pair, ...] = (),
-) -> web.Response:
+) -> WholeResponse:
     """Say no, note it for the audit, and say when it may lift; never who is in the way."""
     principal = call.principal
     call.app[refusals_key].record(
@@ -185,7 +185,7 @@ def refuse_hold(
         status,
         user_id=principal.user_id,
         seat_ids=seat_ids,
-        caller=call.caller(),
+        caller=call.caller,
     )
     lifts_in_s = max(0, -(-(until_ms - now_ms) // 1000)) if until_ms else None
     limit = _LIMITS.get(status)
@@ -198,15 +198,17 @@ def refuse_hold(
     if document is None:
         if len(_recent_refusals) >= _RECENT_REFUSALS_MAX:
             _recent_refusals.clear()
-        document = _recent_refusals[key] = problem(
-            reason_of(status),
-            expires_at=datetime.fromtimestamp(until_ms / 1000, UTC) if until_ms else None,
-            expires_in=lifts_in_s,
-            seats=tuple(event.seat_at[seat.value].seat_id for seat in seats if seat.value in event.seat_at) or None,
-            zones=tuple(event.zones[zone].document.zone_id for zone, _ in quantities if zone < len(event.zones))
-            or None,
+        document = _recent_refusals[key] = encode_problem(
+            problem(
+                reason_of(status),
+                expires_at=datetime.fromtimestamp(until_ms / 1000, UTC) if until_ms else None,
+                expires_in=lifts_in_s,
+                seats=tuple(event.seat_at[seat.value].seat_id for seat in seats if seat.value in event.seat_at) or None,
+                zones=tuple(event.zones[zone].document.zone_id for zone, _ in quantities if zone < len(event.zones))
+                or None,
+            )
         )
-    return call.refuse(document)
+    return call.refuse_encoded(document)
 
 
 def state_limits(call: Call, event: CompiledEvent) -> None:

@@ -31,6 +31,7 @@ from holdfast.http.holding import (
     time_left,
 )
 from holdfast.http.stores import catalogue_key, holds_key
+from holdfast.http.whole_response import WholeResponse
 from holdfast.http.zone_access import ACCESS_ERRORS, admit, offer_selection
 
 endpoints = Endpoints()
@@ -322,5 +323,5 @@ def _extension_key(call: Call) -> str:
     return blake2b(call.idempotency_key.encode(), digest_size=16).hexdigest()
 
 
-def _refuse(call: Call, reply: HoldsReply) -> web.Response:
+def _refuse(call: Call, reply: HoldsReply) -> WholeResponse:
     return call.refuse(problem(reason_of(reply.status)))

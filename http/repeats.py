@@ -12,13 +12,13 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
 from holdfast.engine.errors import BackendError
 from holdfast.engine.status import Status
 from holdfast.http.endpoints import Call, failed
 from holdfast.http.errors import problem, reason_of, reasons_of
 from holdfast.http.stores import kept_answers_key
+from holdfast.http.whole_response import WholeResponse
 from holdfast.persistence.kept_answers import Answer, Claim, OtherContent, Request
 
 # Reasons that a call gives because it may be repeated.
@@ -29,14 +29,14 @@ REPLAYED = "Idempotency-Replayed"
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _log = logging.getLogger(__name__)
 
-Handler = Callable[[Call, Any], Awaitable[web.Response]]
+Handler = Callable[[Call, Any], Awaitable[WholeResponse]]
 
 
 def repeatable(run: Handler) -> Handler:
     """Let the answers of a handler be kept under the key of the request. Goes between it and its declaration."""
 
     @wraps(run)
-    async def answered_once(call: Call, body: Any) -> web.Response:
+    async def answered_once(call: Call, body: Any) -> WholeResponse:
         if not call.idempotency_key:
             return await run(call, body)
         who = call.principal
@@ -54,7 +54,7 @@ def repeatable(run: Handler) -> Handler:
     return answered_once
 
 
-async def _first_answer(call: Call, asked: Request, claim: Claim, work: Awaitable[web.Response]) -> web.Response:
+async def _first_answer(call: Call, asked: Request, claim: Claim, work: Awaitable[WholeResponse]) -> WholeResponse:
     try:
         response = await work
     except Exception as error:
@@ -62,8 +62,7 @@ async def _first_answer(call: Call, asked: Request, claim: Claim, work: Awaitabl
     kept = call.app[kept_answers_key]
     try:
         if _lasts(response.status):
-            body = response.body if isinstance(response.body, bytes) else b""
-            await kept.keep(asked, claim, Answer(response.status, response.content_type, body))
+            await kept.keep(asked, claim, Answer(response.status, response.media_type, response.body))
         else:
             await kept.give_up(asked, claim)
     except BackendError as error:

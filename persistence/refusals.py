@@ -6,6 +6,7 @@ them in full. A single refusal thus has a row of its own; a million in one inter
 
 import asyncio
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -35,15 +36,22 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class _Tally(msgspec.Struct):
+    organization_id: UUID
+    event_id: UUID
+    status: Status
     count: int
     samples: list[Refusal]
+
+
+# Organisation, event and outcome, as numbers: looked up without the help of Python code.
+_Key = tuple[int, int, int]
 
 
 class RefusalAudit:
     """Counts refusals of this process, and writes the tallies to the audit log."""
 
     def __init__(self) -> None:
-        self._tallies: dict[tuple[UUID, UUID, Status], _Tally] = {}
+        self._tallies: dict[_Key, _Tally] = {}
 
     def record(
         self,
@@ -53,17 +61,17 @@ class RefusalAudit:
         *,
         user_id: UUID,
         seat_ids: tuple[str, ...],
-        caller: Caller,
+        caller: Callable[[], Caller],
     ) -> None:
         """Note a refusal. Cheap enough for every one of them."""
-        key = (organization_id, event_id, status)
+        key = (organization_id.int, event_id.int, status)
         tally = self._tallies.get(key)
         if tally is None:
-            tally = self._tallies[key] = _Tally(0, [])
+            tally = self._tallies[key] = _Tally(organization_id, event_id, status, 0, [])
         tally.count += 1
         if len(tally.samples) < SAMPLES:
-            now = datetime.now(UTC)
-            tally.samples.append(Refusal(user_id, seat_ids, caller.address, caller.user_agent, caller.request_id, now))
+            who, now = caller(), datetime.now(UTC)
+            tally.samples.append(Refusal(user_id, seat_ids, who.address, who.user_agent, who.request_id, now))
 
     async def flush(self, pool: Pool) -> int:
         """Write what was noted since the last time; returns how many rows that were. What cannot be written is kept."""
@@ -71,13 +79,13 @@ class RefusalAudit:
         if not tallies:
             return 0
         rows = []
-        for (organization_id, event_id, status), tally in tallies.items():
+        for tally in tallies.values():
             first = tally.samples[0]
-            changes = {"reason": status.name.lower(), "count": tally.count, "samples": tally.samples}
+            changes = {"reason": tally.status.name.lower(), "count": tally.count, "samples": tally.samples}
             rows.append(
                 (
-                    organization_id,
-                    event_id,
+                    tally.organization_id,
+                    tally.event_id,
                     first.user_id if tally.count == 1 else None,
                     msgspec.json.encode(changes).decode(),
                     first.ip_address if tally.count == 1 else "",
@@ -106,7 +114,7 @@ class RefusalAudit:
         finally:
             await self.flush(pool)
 
-    def _take_back(self, tallies: dict[tuple[UUID, UUID, Status], _Tally]) -> None:
+    def _take_back(self, tallies: dict[_Key, _Tally]) -> None:
         """Keep tallies that could not be written, together with what was noted meanwhile."""
         for key, tally in tallies.items():
             newer = self._tallies.get(key)

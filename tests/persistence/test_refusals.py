@@ -14,10 +14,14 @@ from holdfast.persistence.refusals import SAMPLES, RefusalAudit
 CALLER = Caller("203.0.113.9", "Firefox", "req-1")
 
 
+def caller() -> Caller:
+    return CALLER
+
+
 async def test_a_single_refusal_has_a_row_of_its_own(database_dsn: str) -> None:
     organization, event, user = uuid4(), uuid4(), uuid4()
     audit = RefusalAudit()
-    audit.record(organization, event, Status.SEAT_HELD_BY_ANOTHER_USER, user_id=user, seat_ids=("A-1",), caller=CALLER)
+    audit.record(organization, event, Status.SEAT_HELD_BY_ANOTHER_USER, user_id=user, seat_ids=("A-1",), caller=caller)
 
     async with open_pool(database_dsn, name="test") as pool:
         assert await audit.flush(pool) == 1
@@ -35,9 +39,9 @@ async def test_a_flood_is_one_row_per_event_and_outcome(database_dsn: str) -> No
     organization, event, other = uuid4(), uuid4(), uuid4()
     audit = RefusalAudit()
     for _ in range(10_000):
-        audit.record(organization, event, Status.SEAT_NOT_AVAILABLE, user_id=uuid4(), seat_ids=("B-2",), caller=CALLER)
-    audit.record(organization, event, Status.RATE_LIMIT_EXCEEDED, user_id=uuid4(), seat_ids=(), caller=CALLER)
-    audit.record(organization, other, Status.SEAT_NOT_AVAILABLE, user_id=uuid4(), seat_ids=("B-2",), caller=CALLER)
+        audit.record(organization, event, Status.SEAT_NOT_AVAILABLE, user_id=uuid4(), seat_ids=("B-2",), caller=caller)
+    audit.record(organization, event, Status.RATE_LIMIT_EXCEEDED, user_id=uuid4(), seat_ids=(), caller=caller)
+    audit.record(organization, other, Status.SEAT_NOT_AVAILABLE, user_id=uuid4(), seat_ids=("B-2",), caller=caller)
 
     async with open_pool(database_dsn, name="test") as pool:
         assert await audit.flush(pool) == 3
@@ -53,13 +57,13 @@ async def test_a_flood_is_one_row_per_event_and_outcome(database_dsn: str) -> No
 async def test_what_cannot_be_written_is_kept(database_dsn: str) -> None:
     organization, event = uuid4(), uuid4()
     audit = RefusalAudit()
-    audit.record(organization, event, Status.BUSY, user_id=uuid4(), seat_ids=(), caller=CALLER)
+    audit.record(organization, event, Status.BUSY, user_id=uuid4(), seat_ids=(), caller=caller)
 
     async with open_pool(database_dsn, name="test") as pool:
         await pool.execute("ALTER TABLE audit_log RENAME TO audit_log_away")
         with pytest.raises(asyncpg.UndefinedTableError):
             await audit.flush(pool)
-        audit.record(organization, event, Status.BUSY, user_id=uuid4(), seat_ids=(), caller=CALLER)
+        audit.record(organization, event, Status.BUSY, user_id=uuid4(), seat_ids=(), caller=caller)
         await pool.execute("ALTER TABLE audit_log_away RENAME TO audit_log")
         await audit.flush(pool)
         changes = msgspec.json.decode(await pool.fetchval("SELECT changes FROM audit_log"))
