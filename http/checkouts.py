@@ -28,7 +28,7 @@ from holdfast.http.checkout_replies import (
 from holdfast.http.endpoints import BUYERS, Call, Endpoints
 from holdfast.http.errors import Problem, Refused, problem, reason_of, reasons_of
 from holdfast.http.holding import CartToken, find_event
-from holdfast.http.repeats import REPEAT_ERRORS, repeatable
+from holdfast.http.repeats import REPEAT_ERRORS, REPEAT_HEADERS, repeatable
 from holdfast.http.stores import checkouts_key, refusals_key
 from holdfast.http.tokens import Role
 from holdfast.http.whole_response import WholeResponse
@@ -90,6 +90,7 @@ class CancelCheckout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ),
     example=StartCheckout(event_id=UUID("084bfe9a-4aa4-53c7-acc9-c0b84c92e9a8"), cart_token="cart-1"),  # noqa: S106
     idempotency_key=True,
+    reply_headers=REPEAT_HEADERS,
     tag="checkouts",
 )
 @repeatable
@@ -140,6 +141,7 @@ async def read_checkout(call: Call) -> WholeResponse:
     ),
     example=CompleteCheckout(Payment.SUCCEEDED, "pay-1"),
     idempotency_key=True,
+    reply_headers=REPEAT_HEADERS,
     tag="checkouts",
 )
 @repeatable
@@ -169,6 +171,7 @@ async def complete_checkout(call: Call, body: CompleteCheckout) -> WholeResponse
     ),
     example=CancelCheckout(),
     idempotency_key=True,
+    reply_headers=REPEAT_HEADERS,
     tag="checkouts",
 )
 @repeatable

@@ -16,8 +16,11 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
+from http import HTTPStatus
 from itertools import count
 from os import urandom
+from time import perf_counter
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -47,6 +50,7 @@ Handler = Callable[..., Awaitable[web.StreamResponse]]
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _PRINTABLE_ASCII = re.compile(r"[\x20-\x7e]+")
 _PARAMETER = re.compile(r"{(\w+)}")
+_SERVER_ERROR = HTTPStatus.INTERNAL_SERVER_ERROR.value
 _JSON = "application/json"
 _PROBLEM = "application/problem+json"
 
@@ -58,9 +62,10 @@ _log = logging.getLogger(__name__)
 
 
 class Text(msgspec.Struct, frozen=True):
-    """A reply that is no JSON, and what it is instead."""
+    """A reply that is no JSON, and what it is instead. Of a stream of events, `schema` describes each."""
 
     media_type: str
+    schema: Mapping[str, Any] = MappingProxyType({"type": "string"})
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,8 +74,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     Path parameters are UUIDs, except those named in `texts`. `roles` of None makes it public. `body` and `query` are
     msgspec structs; a body all of whose fields have defaults may be left out. `headers` are those of the request that
     the endpoint itself reads, with what each is for. `replies` has the type of `data` for each success, a tuple where
-    it may be one of several, a Text for what is no JSON, and None for a reply that is no JSON envelope. `errors` are
-    the reasons the endpoint itself gives; those that everything here can give are added.
+    it may be one of several, a Text for what is no JSON, and None for a reply that is no JSON envelope. Any of them,
+    and any refusal, may have `reply_headers`, with what each says. `errors` are the reasons the endpoint itself gives;
+    those that everything here can give are added.
     """
 
     method: str
@@ -84,6 +90,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     query: type[msgspec.Struct] | None = None
     texts: tuple[str, ...] = ()
     headers: Mapping[str, str] = {}
+    reply_headers: Mapping[str, str] = {}
     errors: tuple[str, ...] = ()
     example: Any = None
     idempotency_key: bool = False
@@ -117,7 +124,18 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 class Call:
     """One request on its way: who calls, what for, and how to answer."""
 
-    __slots__ = ("_address", "app", "headers", "idempotency_key", "ids", "principal", "query", "request", "request_id")
+    __slots__ = (
+        "_address",
+        "_began",
+        "app",
+        "headers",
+        "idempotency_key",
+        "ids",
+        "principal",
+        "query",
+        "request",
+        "request_id",
+    )
 
     # Set before the handler of an endpoint that declares them runs.
     principal: Principal
@@ -131,6 +149,12 @@ class Call:
         self.idempotency_key = ""
         self.headers = {"Cache-Control": "no-store", "X-Request-ID": request_id}
         self._address: str | None = None
+        self._began = perf_counter()
+
+    @property
+    def log_extra(self) -> dict[str, str]:
+        """What a line in the log needs to be found by the request."""
+        return {"request_id": self.request_id}
 
     @property
     def address(self) -> str:
@@ -188,7 +212,9 @@ class Call:
         return self.refuse_encoded(encode_problem(document))
 
     def refuse_encoded(self, document: EncodedProblem) -> WholeResponse:
-        """The same, for a problem that is encoded already."""
+        """The same, for a problem that is encoded already. One that is ours and not the client's is written down."""
+        if document.status >= _SERVER_ERROR:
+            self._write_down(document)
         if document.retry_after_seconds is not None:
             self.add_header("Retry-After", str(document.retry_after_seconds))
         return self.respond(document.status, document.body, _PROBLEM)
@@ -196,6 +222,19 @@ class Call:
     def respond(self, status: int, body: bytes, content_type: str) -> WholeResponse:
         """A body that is ready to be sent."""
         return WholeResponse(status, body, content_type, self.headers)
+
+    def _write_down(self, document: EncodedProblem) -> None:
+        resource = self.request.match_info.route.resource
+        _log.warning(
+            "%s %s answered %d %s after %.0f ms, request %s",
+            self.request.method,
+            resource.canonical if resource is not None else "",
+            document.status,
+            document.error,
+            (perf_counter() - self._began) * 1000,
+            self.request_id,
+            extra=self.log_extra,
+        )
 
 
 class Endpoints(list[Endpoint]):
@@ -279,7 +318,7 @@ def failed(call: Call, error: Exception) -> WholeResponse:
         return call.refuse(problem("unauthorized", str(error)))
     if isinstance(error, BackendError) and not isinstance(error, ScriptFault):
         return call.refuse(problem(backend_reason(error)))
-    _log.error("request %s failed", call.request_id, exc_info=error)
+    _log.error("request %s failed", call.request_id, exc_info=error, extra=call.log_extra)
     return call.refuse(problem("internal_error"))
 
 

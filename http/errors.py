@@ -140,13 +140,14 @@ class EncodedProblem(msgspec.Struct, frozen=True):
     """A problem as it is sent."""
 
     status: int
+    error: str
     body: bytes
     retry_after_seconds: int | None
 
 
 def encode_problem(document: Problem) -> EncodedProblem:
     """For a problem that is sent more than once."""
-    return EncodedProblem(document.status, _encode(document), document.retry_after_seconds)
+    return EncodedProblem(document.status, document.error, _encode(document), document.retry_after_seconds)
 
 
 class Refused(Exception):

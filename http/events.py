@@ -156,6 +156,7 @@ async def event_occupancy(call: Call) -> web.StreamResponse:
     replies={200: (SeatList, SeatMap), 304: None},
     errors=_NOT_FOUND,
     headers={"If-None-Match": "The ETag of the seats that you have. 304 says that they are still so."},
+    reply_headers={"ETag": "Stays the same until a seat changes."},
     tag="events",
 )
 async def event_seats(call: Call) -> web.StreamResponse:

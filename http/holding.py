@@ -51,6 +51,12 @@ HOLD_ERRORS = (
     "unknown_outcome",
 )
 
+# Headers of the answers to such a request.
+LIMIT_HEADERS = {
+    "RateLimit-Policy": "The limits that the event has.",
+    "RateLimit": "With a 429: the limit that is reached, and the seconds until it lifts.",
+}
+
 # Scripts and Postgres keep it, and neither takes control characters.
 CartToken = Annotated[
     str, Meta(max_length=60, pattern=r"^[^\x00-\x1f\x7f]*$", description="names the cart that the hold belongs to")

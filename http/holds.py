@@ -18,6 +18,7 @@ from holdfast.http.errors import Refused, problem, reason_of, reasons_of
 from holdfast.http.hold_views import HeldQuantity, HeldSeat, HoldView, held_quantities, held_seats, hold_view
 from holdfast.http.holding import (
     HOLD_ERRORS,
+    LIMIT_HEADERS,
     CartToken,
     Source,
     choose_ack,
@@ -100,6 +101,7 @@ class Released(msgspec.Struct, frozen=True):
     example={"best_available": {"zone_id": "ad0aa0ea-9d19-5b4c-9f0e-1b6a4a4e3b0a", "count": 2}},
     idempotency_key=True,
     prefer=True,
+    reply_headers=LIMIT_HEADERS,
 )
 async def hold(call: Call, body: HoldRequest) -> web.StreamResponse:
     event = await find_event(call)

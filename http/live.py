@@ -21,6 +21,17 @@ from holdfast.persistence.feed import Feed, Told, follow_feed
 HEARTBEAT_S = 15.0
 STUCK_S = 30.0
 
+# A message of the stream.
+MESSAGE = {
+    "type": "object",
+    "properties": {
+        "event": {"enum": ["snapshot", "changes", "end"]},
+        "id": {"type": "string", "pattern": "^[0-9]+$"},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+        "retry": {"type": "integer"},
+    },
+}
+
 endpoints = Endpoints()
 hub_key = web.AppKey("hub", Hub)
 
@@ -50,7 +61,7 @@ async def let_readers_go(app: web.Application) -> None:
     "A client that comes back with `Last-Event-ID` is told what it missed instead of a snapshot, unless that is too "
     "much. Before the server ends a stream it sends `end` with the reason; come back after `retry`.",
     roles=ANYONE,
-    replies={200: Text("text/event-stream")},
+    replies={200: Text("text/event-stream", MESSAGE)},
     errors=reasons_of(Status.EVENT_NOT_FOUND, Status.BUSY),
     headers={"Last-Event-ID": "The id of the last message that you have got."},
     tag="events",

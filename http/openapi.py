@@ -36,6 +36,7 @@ def openapi_document(endpoints: list[Endpoint]) -> bytes:
         for kind in (endpoint.body, endpoint.query, *endpoint.replies.values()):
             kinds += _alternatives(kind)
     _, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    _allow_repeats(components)
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
@@ -131,10 +132,13 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
 
 def _responses(endpoint: Endpoint) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    headers = _HEADERS | {name: _header(says) for name, says in endpoint.reply_headers.items()}
+    if endpoint.prefer:
+        headers |= _PREFERENCE_HEADERS
     for status, kind in endpoint.replies.items():
-        described: dict[str, Any] = {"description": "Done.", "headers": _HEADERS}
+        described: dict[str, Any] = {"description": "Done.", "headers": headers}
         if isinstance(kind, Text):
-            described["content"] = {kind.media_type: {"schema": {"type": "string"}}}
+            described["content"] = {kind.media_type: {"schema": dict(kind.schema)}}
         elif kind is not None:
             envelope = {"type": "object", "properties": {"data": _schema(kind)}, "required": ["data"]}
             described["content"] = {"application/json": {"schema": envelope}}
@@ -144,7 +148,7 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
         content = {"schema": {"$ref": _REFERENCE.format(name="Problem")}, "examples": examples}
         found[str(status)] = {
             "description": " ".join(f"`{error}`: {REASONS[error].detail}" for error in errors),
-            "headers": _HEADERS | (_RETRY_HEADERS if status in (429, 503) else {}),
+            "headers": headers | _HEADERS_OF_STATUS.get(status, {}),
             "content": {"application/problem+json": content},
         }
     return found
@@ -173,5 +177,25 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
     return kind if isinstance(kind, tuple) else (kind,)
 
 
-_HEADERS = {"X-Request-ID": {"description": "The id of this request.", "schema": {"type": "string"}}}
-_RETRY_HEADERS = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}}
+def _allow_repeats(described: Any) -> None:
+    """A set may name a thing twice: that is the same set."""
+    if isinstance(described, dict):
+        described.pop("uniqueItems", None)
+    for part in described.values() if isinstance(described, dict) else described if isinstance(described, list) else ():
+        _allow_repeats(part)
+
+
+def _header(says: str, *, required: bool = False) -> dict[str, Any]:
+    return {"description": says, "required": required, "schema": {"type": "string"}}
+
+
+_HEADERS = {"X-Request-ID": _header("The id of this request.", required=True)}
+_PREFERENCE_HEADERS = {"Preference-Applied": _header("The preference that was honoured.")}
+_RETRY_HEADERS = {
+    "Retry-After": {"description": "Seconds to wait.", "required": True, "schema": {"type": "integer", "minimum": 1}}
+}
+_HEADERS_OF_STATUS = {
+    401: {"WWW-Authenticate": _header("What to authenticate with.", required=True)},
+    429: _RETRY_HEADERS,
+    503: _RETRY_HEADERS,
+}

@@ -25,6 +25,7 @@ from holdfast.persistence.kept_answers import Answer, Claim, OtherContent, Reque
 REPEAT_ERRORS = (*reasons_of(Status.HOLD_ID_REUSED, Status.BUSY), "unknown_outcome")
 
 REPLAYED = "Idempotency-Replayed"
+REPEAT_HEADERS = {REPLAYED: "`true` on the first answer given again to a repeat."}
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ async def _first_answer(call: Call, asked: Request, claim: Claim, work: Awaitabl
             await kept.give_up(asked, claim)
     except BackendError as error:
         # What was done is done. A repeat waits until the claim lapses, does it again, and changes nothing by it.
-        _log.warning("the answer to request %s is not kept: %s", call.request_id, error)
+        _log.warning("the answer to request %s is not kept: %s", call.request_id, error, extra=call.log_extra)
     return response
 
 

@@ -16,6 +16,7 @@ from holdfast.http.endpoints import BUYERS, Call, Endpoints, parse_uuid
 from holdfast.http.errors import Refused, problem, reason_of
 from holdfast.http.holding import (
     HOLD_ERRORS,
+    LIMIT_HEADERS,
     CartToken,
     Source,
     choose_ack,
@@ -73,6 +74,7 @@ class Reserved(msgspec.Struct, frozen=True):
     example=ReserveRequest(),
     idempotency_key=True,
     prefer=True,
+    reply_headers=LIMIT_HEADERS,
 )
 async def reserve(call: Call, body: ReserveRequest) -> web.StreamResponse:
     event = await find_event(call)

@@ -1,15 +1,18 @@
 """Running an application on a socket until a signal says stop."""
 
 import gc
+import logging
 import socket
 
 import uvloop
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
+from aiohttp.log import server_logger
 
 # How long open requests may take to finish after a stop signal.
 SHUTDOWN_TIMEOUT_SECONDS = 10.0
 
-# A connection on which nothing is asked for so long is closed.
+# A connection on which nothing is asked for so long is closed, whatever part of a request has come.
 KEEP_ALIVE_SECONDS = 75.0
 
 
@@ -25,6 +28,7 @@ def run_server(app: web.Application, listener: socket.socket) -> None:
         listener.close()
 
     app.on_shutdown.append(close)
+    server_logger.addFilter(in_one_line)
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     web.run_app(
@@ -36,3 +40,12 @@ def run_server(app: web.Application, listener: socket.socket) -> None:
         shutdown_timeout=SHUTDOWN_TIMEOUT_SECONDS,
         loop=uvloop.new_event_loop(),
     )
+
+
+def in_one_line(record: logging.LogRecord) -> bool:
+    """Requests that are no HTTP say nothing about this program: one line each, and no traceback."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, HttpProcessingError):
+        record.msg, record.args = "malformed request: %s", (error.message.partition("\n")[0].strip(" :"),)
+        record.levelno, record.levelname, record.exc_info = logging.WARNING, "WARNING", None
+    return True

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -128,7 +127,6 @@ async def test_a_stream_ends_with_its_token(front: FrontEnd) -> None:
 async def test_streams_end_when_the_server_does(front: FrontEnd) -> None:
     async with reading(front) as stream:
         await stream.next()
-        began = time.monotonic()
         closing = asyncio.create_task(front.client.server.close())
         last = await stream.next()
         assert last == {"event": "end", "reason": "draining"}
@@ -136,8 +134,6 @@ async def test_streams_end_when_the_server_does(front: FrontEnd) -> None:
         await closing
 
     assert stream.retry == "2000"
-    # Far less than the server would wait for a request that does not end.
-    assert time.monotonic() - began < 30
 
 
 async def test_a_client_that_does_not_read_is_dropped_and_nobody_waits_for_it(
