@@ -7,36 +7,28 @@ Tokens are verified, bodies validated, limits enforced and everything audited, a
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import cycle, islice
 from statistics import median, quantiles
-from uuid import uuid4
 
 import msgspec
 import uvloop
 from redis.asyncio import Redis
 
-from holdfast.engine.keys import ShardKeys, shard_of
-from holdfast.engine.layout import EventDocument, EventState, SeatDocument, ZoneDocument, ZoneType
-from holdfast.engine.policy import AckRule, Policy
+from holdfast.engine.keys import shard_of
+from holdfast.engine.layout import EventDocument
 from holdfast.engine.settings import Settings
-from holdfast.engine.shards import FIRST_EPOCH
-from holdfast.http.tokens import Role, mint_token
 from holdfast.loadtest.cpu_times import cpu_seconds
 from holdfast.loadtest.http_load import Load, generate
+from holdfast.loadtest.http_requests import PREFER_REDIS, Reservations
 from holdfast.loadtest.noop_server import NOOP_PATH
+from holdfast.persistence.fence import read_controls
+from holdfast.persistence.pool import connect
 from holdfast.ports import LOOPBACK
 
 CONNECTIONS = 64
-SEATS_PER_USER = 10
-SEATS_PER_ROW = 50
-TOKEN_TTL_SECONDS = 3600
-BODY = b'{"source":"web"}'
 GENERATOR = "generator"
 STRETCHES = ("noop", "durable", "fast", "refused")
-
-ORGANIZATION_ID = uuid4()
-PACED = Policy(ack=AckRule.ON_REQUEST, max_holds_per_user=10)
 
 Report = Callable[[str], None]
 
@@ -53,7 +45,7 @@ class HttpSize(msgspec.Struct, frozen=True):
     @property
     def seats(self) -> int:
         """Seats that the rounds and the warming up take."""
-        return (self.durable + self.fast) * self.rounds + self.durable + self.fast + SEATS_PER_ROW
+        return (self.durable + self.fast) * self.rounds + self.durable + self.fast + 1
 
 
 class HttpFigures(msgspec.Struct, frozen=True):
@@ -93,18 +85,6 @@ class _Stretch(msgspec.Struct, frozen=True):
     drain_ms: float
 
 
-def make_event(size: HttpSize) -> EventDocument:
-    """An event with seats for every request, and limits as events have them."""
-    rows = -(-size.seats // SEATS_PER_ROW)
-    seats = tuple(
-        SeatDocument(seat_id=str(uuid4()), row=f"R{row}", number=number)
-        for row in range(rows)
-        for number in range(1, SEATS_PER_ROW + 1)
-    )
-    zone = ZoneDocument("arena", ZoneType.RESERVED_SEATING, "Arena", len(seats), seats)
-    return EventDocument(event_id=uuid4(), name="Bench", zones=(zone,), state=EventState.LIVE, policy=PACED)
-
-
 def run_http_bench(
     settings: Settings,
     noop_port: int,
@@ -135,18 +115,18 @@ class _Bench:
     ) -> None:
         self._settings = settings
         self._noop_port = noop_port
-        self._event_id = event.event_id
-        self._seats = iter([seat.seat_id for seat in event.zones[0].seats])
+        self._event = event
+        self._requests = requests = Reservations(settings, event)
         self._size = size
         self._pids = {**pids, GENERATOR: os.getpid()}
         self._report = report
-        hot_seat = next(self._seats)
+        hot_seat = requests.next_seat()
         # Somebody who does not get a seat tries again, so these are as many users as there are connections.
-        self._disappointed = [self._reservation(hot_seat, self._token()) for _ in range(CONNECTIONS)]
-        self._winner = self._reservation(hot_seat, self._token())
+        self._disappointed = [requests.reservation(hot_seat, requests.token()) for _ in range(CONNECTIONS)]
+        self._winner = requests.reservation(hot_seat, requests.token())
 
     async def run(self) -> HttpFigures:
-        await self._load(self._settings.port, iter([self._winner]), "201")
+        await measure(self._settings.port, [self._winner], "201")
         await self._round()
         rounds = []
         for number in range(1, self._size.rounds + 1):
@@ -157,64 +137,46 @@ class _Bench:
 
     async def _round(self) -> tuple[_Stretch, ...]:
         """One stretch of each kind."""
-        noop = self._request(NOOP_PATH, self._token())
+        requests, port = self._requests, self._settings.port
+        noop = requests.request(NOOP_PATH, requests.token())
         noops = await self._stretch(self._noop_port, [noop] * self._size.noops, "200")
-        durable = await self._stretch(self._settings.port, self._reservations(self._size.durable), "201")
-        fast_requests = self._reservations(self._size.fast, b"Prefer: ack=redis\r\n")
-        fast = await self._stretch(self._settings.port, fast_requests, "201")
+        durable = await self._stretch(port, requests.pack(self._size.durable), "201")
+        fast = await self._stretch(port, requests.pack(self._size.fast, PREFER_REDIS), "201")
         disappointed = list(islice(cycle(self._disappointed), self._size.refusals))
-        refused = await self._stretch(self._settings.port, disappointed, "409")
+        refused = await self._stretch(port, disappointed, "409")
         return noops, durable, fast, refused
 
     async def _stretch(self, port: int, requests: list[bytes], expected: str) -> _Stretch:
         before = cpu_seconds(self._pids)
-        load = await self._load(port, iter(requests), expected)
+        load = await measure(port, requests, expected)
         after = cpu_seconds(self._pids)
         cpu_us = {name: (after[name] - before[name]) / len(requests) * 1e6 for name in after}
         # What was acknowledged early is still being persisted, which must not burden what comes next.
         ended = time.perf_counter()
-        await self._drained()
+        await drained(self._settings, self._event)
         return _Stretch(load, cpu_us, (time.perf_counter() - ended) * 1000)
 
-    async def _drained(self) -> None:
-        """Return once everything in the log is in Postgres."""
-        keys = ShardKeys(shard_of(self._event_id, self._settings.shards), FIRST_EPOCH)
-        async with Redis.from_url(self._settings.redis_url) as redis:
-            while await redis.get(keys.key("mark")) != await redis.get(keys.key("seq")):  # noqa: ASYNC110
-                # Nobody but Redis knows, so there is no event to wait for.
-                await asyncio.sleep(0.02)
 
-    def _reservations(self, number: int, prefer: bytes = b"") -> list[bytes]:
-        """Many users, each for as many seats as one may have."""
-        requests = []
-        for at in range(number):
-            if at % SEATS_PER_USER == 0:
-                token = self._token()
-            requests.append(self._reservation(next(self._seats), token, prefer))
-        return requests
+async def measure(port: int, requests: Iterable[bytes], expected: str) -> Load:
+    """Send the requests over the benchmark's connections. Raises RuntimeError if any is answered in another way."""
+    load = await generate(LOOPBACK, port, requests, CONNECTIONS)
+    if set(load.statuses) != {expected}:
+        raise RuntimeError(f"wanted {expected} only, got {load.statuses}")
+    return load
 
-    def _reservation(self, seat: str, token: str, prefer: bytes = b"") -> bytes:
-        return self._request(f"/api/events/{self._event_id}/seats/{seat}/reserve", token, prefer)
 
-    async def _load(self, port: int, requests: Iterator[bytes], expected: str) -> Load:
-        load = await generate(LOOPBACK, port, requests, CONNECTIONS)
-        if set(load.statuses) != {expected}:
-            raise RuntimeError(f"wanted {expected} only, got {load.statuses}")
-        return load
-
-    def _token(self) -> str:
-        return mint_token(
-            self._settings,
-            user_id=uuid4(),
-            organization_id=ORGANIZATION_ID,
-            role=Role.CUSTOMER,
-            ttl_seconds=TOKEN_TTL_SECONDS,
-        )
-
-    def _request(self, path: str, token: str, more: bytes = b"") -> bytes:
-        head = f"POST {path} HTTP/1.1\r\nHost: {LOOPBACK}\r\nAuthorization: Bearer {token}\r\n".encode()
-        rest = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(BODY)
-        return head + b"User-Agent: holdfast-bench/1\r\n" + more + rest + BODY
+async def drained(settings: Settings, event: EventDocument) -> None:
+    """Return once everything in the log of the event's shard is in Postgres."""
+    shard = shard_of(event.event_id, settings.shards)
+    connection = await connect(settings.postgres_dsn, name="bench")
+    try:
+        keys = (await read_controls(connection, [shard]))[shard].keys
+    finally:
+        await connection.close()
+    async with Redis.from_url(settings.redis_url) as redis:
+        while await redis.get(keys.key("mark")) != await redis.get(keys.key("seq")):  # noqa: ASYNC110
+            # Nobody but Redis knows, so there is no event to wait for.
+            await asyncio.sleep(0.02)
 
 
 def _figures(rounds: list[tuple[_Stretch, ...]]) -> HttpFigures:

@@ -1,39 +1,35 @@
 """`holdfast bench`: figures that can be repeated, each as a ratio within one run."""
 
 import argparse
-import asyncio
 import os
-import secrets
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from redis.asyncio import Redis
 
-from holdfast.commands import own_command
-from holdfast.commands.migrate import apply_migrations
+from holdfast.commands import own_command, positive
+from holdfast.commands.bench_servers import bench_servers
 from holdfast.embedded import start_postgres, start_valkey
-from holdfast.engine.layout import EventDocument
 from holdfast.engine.settings import Settings
-from holdfast.engine.shards import open_shards
-from holdfast.events import open_desk
+from holdfast.loadtest.baselines.ways import WayName
+from holdfast.loadtest.compare_bench import ROUNDS, CompareSize, describe, run_compare_bench
 from holdfast.loadtest.fallback_bench import FallbackSize, run_fallback_bench
-from holdfast.loadtest.http_bench import ORGANIZATION_ID, HttpSize, make_event, run_http_bench
+from holdfast.loadtest.http_bench import HttpSize, run_http_bench
+from holdfast.loadtest.http_requests import make_event
 from holdfast.loadtest.persist_bench import SHARDS, PersistSize, run_persist_bench
 from holdfast.loadtest.script_bench import Size, run_script_bench
-from holdfast.ports import LOOPBACK, await_listener, reserve
-from holdfast.processes import spawn
 
 if TYPE_CHECKING:
     from holdfast.commands import Commands
 
 QUICK_SCRIPT = Size(seats=5_000, rounds=5, calls=200, wire_calls=3_000)
 QUICK_HTTP = HttpSize(noops=1_000, durable=500, fast=500, refusals=1_000, rounds=2)
+QUICK_COMPARE = CompareSize(noops=500, fast=300, durable=300, dual_write=200, row_lock=200, redis_only=300, rounds=2)
 QUICK_PERSIST = PersistSize(drained=1_500, acknowledged=500, rounds=2)
 QUICK_FALLBACK = FallbackSize(holds=400, refusals=400, alone=20, rounds=1)
 
@@ -74,7 +70,18 @@ def add_parser(commands: "Commands") -> None:
         epilog="example: holdfast bench http --json",
     )
     http.set_defaults(run=run_http)
-    for benchmark in (script, persist, fallback, http):
+    compare = benchmarks.add_parser(
+        "compare",
+        help="Holdfast against other ways to hold a seat, side by side",
+        description="Measure durable holds and holds acknowledged by Redis against Postgres row locks alone, SET NX "
+        "followed by a Postgres transaction, redis-py's evalsha with no persistence, and an aiohttp endpoint that does "
+        "nothing: the same checks, one process each, 64 connections, the same servers, in turns. "
+        "Ratios are taken within each round.",
+        epilog="example: holdfast bench compare --json",
+    )
+    compare.add_argument("--rounds", type=positive, default=ROUNDS, metavar="N", help="rounds (default: %(default)s)")
+    compare.set_defaults(run=run_compare)
+    for benchmark in (script, persist, fallback, http, compare):
         benchmark.add_argument("--json", action="store_true", help="print the figures as JSON")
         benchmark.add_argument(
             "--quick", action="store_true", help="a small run, to see that it works; its figures mean little"
@@ -127,45 +134,22 @@ def _both_servers() -> Iterator[tuple[str, str, Callable[[], Callable[[], None]]
 def run_http(arguments: argparse.Namespace) -> None:
     """Measure on servers and processes of its own, all gone afterwards."""
     size = QUICK_HTTP if arguments.quick else HttpSize()
-    event = make_event(size)
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as directory, ExitStack() as running:
-        valkey = start_valkey(Path(directory) / "valkey")
-        running.callback(valkey.stop)
-        postgres = start_postgres(Path(directory) / "postgres")
-        running.callback(postgres.stop)
-        reserved, noop_reserved = (running.enter_context(reserve(LOOPBACK, 0)) for _ in range(2))
-        settings = Settings(
-            redis_url=valkey.url,
-            postgres_dsn=postgres.url,
-            port=reserved.getsockname()[1],
-            token_secret=secrets.token_hex(32),
-        )
-        noop_port = noop_reserved.getsockname()[1]
-        apply_migrations(settings.postgres_dsn)
-        asyncio.run(_open_event(settings, event))
-        environment = os.environ | settings.environment()
-        noop_server = [sys.executable, "-P", "-m", "holdfast.loadtest.noop_server", str(noop_port)]
-        pids = {"valkey": valkey.pid, "postgres": postgres.pid}
-        for name, command in (
-            ("keeper", own_command("keep")),
-            ("front end", own_command("serve", "--reuse-port")),
-            ("no-op server", noop_server),
-        ):
-            log_path = Path(directory) / f"{name}.log"
-            process = spawn(name, command, log_path=log_path, environment=environment)
-            running.callback(process.stop)
-            pids[name] = process.pid
-        for port in (settings.port, noop_port):
-            await_listener(LOOPBACK, port)
-        figures = run_http_bench(settings, noop_port, event, size, pids=pids, report=_progress)
+    event = make_event(size.seats)
+    with bench_servers() as servers:
+        settings, noop_port = servers.start_holdfast(event), servers.start_noop()
+        figures = run_http_bench(settings, noop_port, event, size, pids=servers.pids, report=_progress)
     _print(figures, as_json=arguments.json)
 
 
-async def _open_event(settings: Settings, event: EventDocument) -> None:
-    async with Redis.from_url(settings.redis_url) as redis:
-        await open_shards(redis, settings.shards)
-    async with open_desk(settings) as desk:
-        await desk.load(ORGANIZATION_ID, event)
+def run_compare(arguments: argparse.Namespace) -> None:
+    """Measure on servers and processes of its own, all gone afterwards."""
+    size = QUICK_COMPARE if arguments.quick else CompareSize(rounds=arguments.rounds)
+    event = make_event(size.seats)
+    with bench_servers() as servers:
+        settings = servers.start_holdfast(event)
+        ports = {"noop": servers.start_noop()} | {way.value: servers.start_baseline(way, event) for way in WayName}
+        comparison = run_compare_bench(settings, ports, event, size, _progress)
+    print(msgspec.json.encode(comparison).decode() if arguments.json else describe(comparison))
 
 
 def _keeper(settings: Settings) -> Callable[[], Callable[[], None]]:

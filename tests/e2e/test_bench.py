@@ -1,4 +1,4 @@
-"""`holdfast bench fallback`: a small run on servers of its own, as a program reads it."""
+"""`holdfast bench`: small runs on servers of their own, as a program reads them."""
 
 import json
 
@@ -12,3 +12,16 @@ def test_row_locks_are_measured_against_redis_in_one_run() -> None:
     figures = json.loads(measured.stdout)
     assert all(value > 0 for value in figures.values())
     assert figures["row_locks_to_redis"] == figures["row_locks_per_s"] / figures["redis_per_s"]
+
+
+def test_holdfast_and_the_plain_ways_are_measured_in_one_run() -> None:
+    measured = complete("bench", "compare", "--quick", "--json")
+
+    assert measured.returncode == 0, measured.stderr
+    comparison = json.loads(measured.stdout)
+    assert set(comparison["contenders"]) == {"durable", "fast", "row_lock", "dual_write", "redis_only", "noop"}
+    for contender in comparison["contenders"].values():
+        assert 0 < contender["per_s"]["min"] <= contender["per_s"]["median"] <= contender["per_s"]["max"]
+    assert comparison["contenders"]["noop"]["to_noop"] == {"median": 1, "min": 1, "max": 1}
+    for goal in comparison["goals"].values():
+        assert goal["met"] == (goal["ratio"]["median"] >= goal["goal"])
