@@ -15,7 +15,7 @@ def test_row_locks_are_measured_against_redis_in_one_run() -> None:
 
 
 def test_holdfast_and_the_plain_ways_are_measured_in_one_run() -> None:
-    measured = complete("bench", "compare", "--quick", "--json")
+    measured = complete("bench", "compare", "--quick", "--json", timeout_s=110)
 
     assert measured.returncode == 0, measured.stderr
     comparison = json.loads(measured.stdout)

@@ -92,7 +92,9 @@ class Command:
         self.wait()
 
 
-def complete(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def complete(
+    *arguments: str, timeout_s: float = DEADLINE_SECONDS, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run `holdfast …` to its end."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     return subprocess.run(
@@ -101,7 +103,7 @@ def complete(*arguments: str, **environment: str) -> subprocess.CompletedProcess
         capture_output=True,
         text=True,
         env={**inherited, **environment},
-        timeout=DEADLINE_SECONDS,
+        timeout=timeout_s,
         check=False,
     )
 
