@@ -1,0 +1,159 @@
+"""Which free seats to give to somebody who asks for a number of them.
+
+Works on a zone's stretch of the map: a byte per seat, best seats first, rows ended by a separator. lua/include has the
+same rules for Redis, and a test compares the two; here they serve the row-lock backend.
+
+A **run** is as many free seats next to each other as there are. Taking seats from a run is **clean** when it leaves
+no seat alone: the rest is nothing, or two seats or more. In a row that is more than nine tenths taken a seat left
+alone is **excused**. In order of preference:
+
+1. seats next to each other, clean;
+2. seats next to each other, excused, or, unless orphans are refused, leaving one seat alone;
+3. unless the group must sit together, clusters in rows at most `max_split` apart: as few orphans as possible, then as
+   few clusters.
+
+With several zones each step is tried in all of them, in the order of preference, before the next.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+# Windows of rows that are compared before the best split so far is taken; a zone that is almost full has thousands.
+MAX_WINDOWS = 8
+
+_RUN = re.compile(rb"\.+")
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What is asked for. `max_split` is how many rows clusters may lie apart; None keeps the group together."""
+
+    count: int
+    orphans_refused: bool = True
+    max_split: int | None = 2
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """Seats next to each other: the place of the first in its zone's stretch, and how many."""
+
+    start: int
+    length: int
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The seats chosen, by the index of their zone, and the seats that are left alone by it."""
+
+    zone: int
+    clusters: tuple[Cluster, ...]
+    orphans: tuple[int, ...] = ()
+
+
+class _Run(msgspec.Struct, frozen=True):
+    start: int
+    length: int
+    excused: bool
+
+
+def choose_seats(stretches: Sequence[bytes], wish: Wish) -> Choice | None:
+    """The best choice over zones, given by their stretches of the map in the order of preference."""
+    zones = [list(_rows(stretch)) for stretch in stretches]
+    for step in (_together, _together_but_one, _split):
+        for zone, rows in enumerate(zones):
+            clusters = step(rows, wish)
+            if clusters:
+                return Choice(zone, clusters, orphans_left(stretches[zone], clusters))
+    return None
+
+
+def orphans_left(stretch: bytes, clusters: Sequence[Cluster]) -> tuple[int, ...]:
+    """The seats that taking these clusters leaves alone and that were not alone before."""
+    after = bytearray(stretch)
+    for cluster in clusters:
+        after[cluster.start : cluster.start + cluster.length] = b"h" * cluster.length
+    neighbours = {cluster.start - 1 for cluster in clusters} | {each.start + each.length for each in clusters}
+    return tuple(sorted(place for place in neighbours if _is_alone(after, place)))
+
+
+def row_is_almost_taken(row: bytes) -> bool:
+    """Whether more than nine tenths of a row are taken."""
+    return 10 * row.count(b".") < len(row)
+
+
+def _is_alone(stretch: bytearray, place: int) -> bool:
+    def free(at: int) -> bool:
+        return 0 <= at < len(stretch) and stretch[at] == ord(".")
+
+    return free(place) and not free(place - 1) and not free(place + 1)
+
+
+def _rows(stretch: bytes) -> Iterator[list[_Run]]:
+    """The runs of each row. Places count from the start of the stretch."""
+    at = 0
+    for row in stretch.split(b"|"):
+        excused = row_is_almost_taken(row)
+        yield [_Run(at + run.start(), len(run[0]), excused) for run in _RUN.finditer(row)]
+        at += len(row) + 1
+
+
+def _together(rows: Sequence[Sequence[_Run]], wish: Wish) -> tuple[Cluster, ...]:
+    for row in rows:
+        for run in row:
+            if run.length >= wish.count and run.length != wish.count + 1:
+                return (Cluster(run.start, wish.count),)
+    return ()
+
+
+def _together_but_one(rows: Sequence[Sequence[_Run]], wish: Wish) -> tuple[Cluster, ...]:
+    for orphan_is_fine in (True, False):
+        for row in rows:
+            for run in row:
+                if run.length == wish.count + 1 and (run.excused if orphan_is_fine else not wish.orphans_refused):
+                    return (Cluster(run.start, wish.count),)
+    return ()
+
+
+def _split(rows: Sequence[Sequence[_Run]], wish: Wish) -> tuple[Cluster, ...]:
+    """The best split of the first windows that have one; a window is a row with free seats and those behind it."""
+    if wish.max_split is None:
+        return ()
+    best: tuple[tuple[int, int], tuple[Cluster, ...]] | None = None
+    windows = 0
+    for first, row in enumerate(rows):
+        runs = [run for each in rows[first : first + wish.max_split + 1] for run in each]
+        if not row or sum(run.length for run in runs) < wish.count:
+            continue
+        found = _fill(runs, wish)
+        if found is None:
+            continue
+        windows += 1
+        if best is None or found[0] < best[0]:
+            best = found
+        if best[0] == (0, 2) or windows == MAX_WINDOWS:
+            break
+    return best[1] if best else ()
+
+
+def _fill(runs: Sequence[_Run], wish: Wish) -> tuple[tuple[int, int], tuple[Cluster, ...]] | None:
+    """The way to take the seats from these runs with the fewest orphans, then the fewest clusters, and that cost.
+
+    `ways[n]` is the best way to have n seats from the runs looked at so far; of two as good the earlier stays.
+    """
+    ways: list[tuple[tuple[int, int], tuple[Cluster, ...]] | None] = [None] * (wish.count + 1)
+    ways[0] = ((0, 0), ())
+    for run in runs:
+        # From many to few, so that a run is not used twice.
+        for have in range(wish.count - 1, -1, -1):
+            known = ways[have]
+            if known is None:
+                continue
+            (orphans, clusters), taken = known
+            for more in range(min(run.length, wish.count - have), 0, -1):
+                left_alone = run.length - more == 1 and not run.excused
+                if left_alone and wish.orphans_refused:
+                    continue
+                cost = (orphans + left_alone, clusters + 1)
+                rival = ways[have + more]
+                if rival is None or cost < rival[0]:
+                    ways[have + more] = (cost, (*taken, Cluster(run.start, more)))
+    return ways[wish.count]
