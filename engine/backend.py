@@ -1,6 +1,6 @@
 """What every backend can do, and how it answers. Redis scripts and Postgres row locks give the same outcomes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -136,7 +136,11 @@ class Backend(Protocol):
         quantities: Iterable[tuple[int, int]] = (),
     ) -> HoldReply: ...
 
-    async def allocate_seats(self, event: CompiledEvent, holder: Holder, *, zone: int, count: int) -> HoldReply: ...
+    async def allocate_seats(
+        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int
+    ) -> HoldReply:
+        """Hold so many seats of one zone, the best of zones in order of preference; see engine/choosing.py."""
+        ...
 
     async def extend_holds(
         self,

@@ -16,14 +16,20 @@ With several zones each step is tried in all of them, in the order of preference
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
 
 import msgspec
 
+from holdfast.engine.policy import Policy
+
 # Windows of rows that are compared before the best split so far is taken; a zone that is almost full has thousands.
 MAX_WINDOWS = 8
+# Rows with free seats from which windows are tried at all.
+MAX_FIRST_ROWS = 400
 
 _RUN = re.compile(rb"\.+")
+_SEAT = re.compile(rb"[^|]")
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -32,6 +38,12 @@ class Wish(msgspec.Struct, frozen=True):
     count: int
     orphans_refused: bool = True
     max_split: int | None = 2
+
+    @classmethod
+    def under(cls, policy: Policy, count: int) -> Self:
+        """So many seats, as a policy wants them chosen."""
+        max_split = None if policy.group_adjacency_strict else policy.max_group_split
+        return cls(count, policy.orphan_avoidance_strict, max_split)
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -47,6 +59,11 @@ class Choice(msgspec.Struct, frozen=True):
     zone: int
     clusters: tuple[Cluster, ...]
     orphans: tuple[int, ...] = ()
+
+    @property
+    def places(self) -> list[int]:
+        """The place of each seat in its zone's stretch."""
+        return [place for each in self.clusters for place in range(each.start, each.start + each.length)]
 
 
 class _Run(msgspec.Struct, frozen=True):
@@ -64,6 +81,14 @@ def choose_seats(stretches: Sequence[bytes], wish: Wish) -> Choice | None:
             if clusters:
                 return Choice(zone, clusters, orphans_left(stretches[zone], clusters))
     return None
+
+
+def draw_stretch(rows: bytes, free: Iterable[int]) -> bytes:
+    """A stretch with the rows of another, in which these places are free and no others."""
+    drawn = bytearray(_SEAT.sub(b"h", rows))
+    for place in free:
+        drawn[place] = ord(".")
+    return bytes(drawn)
 
 
 def orphans_left(stretch: bytes, clusters: Sequence[Cluster]) -> tuple[int, ...]:
@@ -115,13 +140,14 @@ def _together_but_one(rows: Sequence[Sequence[_Run]], wish: Wish) -> tuple[Clust
 
 def _split(rows: Sequence[Sequence[_Run]], wish: Wish) -> tuple[Cluster, ...]:
     """The best split of the first windows that have one; a window is a row with free seats and those behind it."""
-    if wish.max_split is None:
+    if wish.max_split is None or wish.count == 1:
         return ()
     best: tuple[tuple[int, int], tuple[Cluster, ...]] | None = None
     windows = 0
-    for first, row in enumerate(rows):
+    first_rows = [first for first, row in enumerate(rows) if row]
+    for first in first_rows[:MAX_FIRST_ROWS]:
         runs = [run for each in rows[first : first + wish.max_split + 1] for run in each]
-        if not row or sum(run.length for run in runs) < wish.count:
+        if sum(run.length for run in runs) < wish.count:
             continue
         found = _fill(runs, wish)
         if found is None:

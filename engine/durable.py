@@ -1,6 +1,6 @@
 """The backend that answers when its decision is committed."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -64,9 +64,9 @@ class DurableBackend:
         return await self._committed(reply, ack)
 
     async def allocate_seats(
-        self, event: CompiledEvent, holder: Holder, *, zone: int, count: int, ack: Ack = Ack.POSTGRES
+        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, ack: Ack = Ack.POSTGRES
     ) -> HoldReply:
-        reply = await self._backend.allocate_seats(event, holder, zone=zone, count=count)
+        reply = await self._backend.allocate_seats(event, holder, zones=zones, count=count)
         return await self._committed(reply, ack)
 
     async def extend_holds(

@@ -11,7 +11,7 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -79,12 +79,12 @@ class FailoverService:
         )
 
     async def allocate_seats(
-        self, event: CompiledEvent, holder: Holder, *, zone: int, count: int, ack: Ack = Ack.POSTGRES
+        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, ack: Ack = Ack.POSTGRES
     ) -> HoldReply:
         return await self._serve(
             event.event_id,
-            lambda: self._redis.allocate_seats(event, holder, zone=zone, count=count, ack=ack),
-            lambda: self._rows.allocate_seats(event, holder, zone=zone, count=count),
+            lambda: self._redis.allocate_seats(event, holder, zones=zones, count=count, ack=ack),
+            lambda: self._rows.allocate_seats(event, holder, zones=zones, count=count),
             ack=ack,
         )
 

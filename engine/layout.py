@@ -198,6 +198,8 @@ class CompiledEvent(msgspec.Struct, frozen=True):
                 policy.rate_limit_seconds * 1000,
                 # A hold must stay on record for as long as it counts in the window.
                 max(retention_ms, policy.rate_limit_seconds * 1000),
+                policy.orphan_avoidance_strict,
+                0 if policy.group_adjacency_strict else policy.max_group_split + 1,
             )
         )
 

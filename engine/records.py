@@ -14,7 +14,8 @@ _END = struct.Struct(">Q")
 _HEAD = struct.Struct(">Q16s16s")
 _BLOCK = struct.Struct(">HH")
 _RECORD = struct.Struct(">16scQQIHH")
-_RULES = struct.Struct(">BQQIHIIIII")
+_RULES = struct.Struct(">BQQIHIIIIIBB")
+_STRETCH = struct.Struct(">HII")
 _ZONE_SPEC = struct.Struct(">III")
 _ID_BYTES = 16
 
@@ -124,8 +125,13 @@ def unpack_zone_specs(packed: bytes) -> tuple[tuple[int, int, int], ...]:
 
 
 def pack_rules(numbers: Sequence[int]) -> bytes:
-    """The ten numbers of lua/include/hold_rules.lua, in its order."""
+    """The numbers of lua/include/hold_rules.lua, in its order."""
     return _RULES.pack(*numbers)
+
+
+def pack_stretches(stretches: Iterable[tuple[int, int, int]]) -> bytes:
+    """Zones with the ordinals of their first and last seat."""
+    return b"".join([_STRETCH.pack(*stretch) for stretch in stretches])
 
 
 def pack_record(hold: HoldRecord) -> bytes:

@@ -1,7 +1,7 @@
 """The backend that decides in Redis: one coroutine per script, one round trip each."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +24,7 @@ from holdfast.engine.layout import CompiledEvent, EventDocument, compile_event
 from holdfast.engine.records import (
     pack_ids,
     pack_pairs,
+    pack_stretches,
     unpack_ends,
     unpack_ids,
     unpack_pairs,
@@ -79,12 +80,14 @@ class RedisBackend:
             return _refused(Status.INVALID_REQUEST)
         return await self._hold("hold_seats", event, holder, wish)
 
-    async def allocate_seats(self, event: CompiledEvent, holder: Holder, *, zone: int, count: int) -> HoldReply:
-        if not 0 <= zone < len(event.zones):
+    async def allocate_seats(
+        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int
+    ) -> HoldReply:
+        if not all(0 <= zone < len(event.zones) for zone in zones):
             return _refused(Status.SEAT_NOT_FOUND)
-        stretch = event.zones[zone]
-        wish = (b"%d" % zone, b"%d" % stretch.first, b"%d" % max(stretch.last, stretch.first), b"%d" % count)
-        return await self._hold("allocate_seats", event, holder, wish)
+        stretches = [event.zones[zone] for zone in zones]
+        packed = pack_stretches((each.index, each.first, max(each.last, each.first)) for each in stretches)
+        return await self._hold("allocate_seats", event, holder, (packed, b"%d" % count))
 
     async def extend_holds(
         self,

@@ -4,7 +4,7 @@ The front end knows this protocol and nothing behind it, so that what serves a s
 away) can change between two requests.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -40,7 +40,7 @@ class HoldService(Protocol):
     ) -> HoldReply: ...
 
     async def allocate_seats(
-        self, event: CompiledEvent, holder: Holder, *, zone: int, count: int, ack: Ack = Ack.POSTGRES
+        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, ack: Ack = Ack.POSTGRES
     ) -> HoldReply: ...
 
     async def extend_holds(

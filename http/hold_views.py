@@ -1,13 +1,13 @@
 """Holds and what they consist of, as replies show them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
 import msgspec
 
 from holdfast.engine.backend import StoredHold
-from holdfast.engine.layout import CompiledEvent
+from holdfast.engine.layout import SEPARATOR, CompiledEvent
 from holdfast.engine.records import Pair
 from holdfast.http.holding import time_left
 
@@ -73,6 +73,27 @@ def held_seats(event: CompiledEvent, seats: Iterable[Pair]) -> tuple[HeldSeat, .
     """Seats by zone and ordinal, described."""
     found = ((event.zones[zone].document.name, event.seat_at[ordinal]) for zone, ordinal in seats)
     return tuple(HeldSeat(seat.seat_id, block, seat.row, str(seat.number)) for block, seat in found)
+
+
+def describe_split(event: CompiledEvent, seats: Sequence[Pair]) -> str:
+    """How a group that does not sit together is split, for a sentence; empty for one that does."""
+    clusters: list[list[int]] = []
+    for _, ordinal in seats:
+        if clusters and clusters[-1][-1] == ordinal - 1:
+            clusters[-1].append(ordinal)
+        else:
+            clusters.append([ordinal])
+    if len(clusters) < 2:
+        return ""
+    return ", ".join(_describe_cluster(event, cluster, clusters[0][0]) for cluster in clusters)
+
+
+def _describe_cluster(event: CompiledEvent, cluster: Sequence[int], front: int) -> str:
+    """As in "2 seats together in row B"; with how far behind the front, if that is not the next row."""
+    rows_back = event.map.count(SEPARATOR, front, cluster[0])
+    many = "1 seat" if len(cluster) == 1 else f"{len(cluster)} seats together"
+    where = f"{many} in row {event.seat_at[cluster[0]].row}"
+    return f"{where} ({rows_back} rows back)" if rows_back > 1 else where
 
 
 def held_quantities(event: CompiledEvent, quantities: Iterable[Pair]) -> tuple[HeldQuantity, ...]:

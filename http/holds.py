@@ -15,7 +15,15 @@ from holdfast.engine.records import Pair
 from holdfast.engine.status import Status
 from holdfast.http.endpoints import BUYERS, Call, Endpoints
 from holdfast.http.errors import Refused, problem, reason_of, reasons_of
-from holdfast.http.hold_views import HeldQuantity, HeldSeat, HoldView, held_quantities, held_seats, hold_view
+from holdfast.http.hold_views import (
+    HeldQuantity,
+    HeldSeat,
+    HoldView,
+    describe_split,
+    held_quantities,
+    held_seats,
+    hold_view,
+)
 from holdfast.http.holding import (
     HOLD_ERRORS,
     LIMIT_HEADERS,
@@ -38,6 +46,7 @@ from holdfast.http.zone_access import ACCESS_ERRORS, admit, offer_selection
 endpoints = Endpoints()
 
 _UNITS_MAX = 100
+_ZONES_MAX = 100
 
 Id = Annotated[str, Meta(min_length=1, max_length=200)]
 Units = Annotated[int, Meta(ge=1, le=_UNITS_MAX)]
@@ -51,10 +60,16 @@ class Quantity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BestAvailable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Seats next to each other, the best that are free."""
+    """The best seats that are free: next to each other, and leaving nobody alone, where that is possible.
 
-    zone_id: Id
+    Name a zone, or zones in the order in which you prefer them: all seats are in one of them.
+    """
+
     count: Units
+    zone_id: Id | None = None
+    zones: Annotated[
+        tuple[Id, ...], Meta(max_length=_ZONES_MAX, description="zones with seats, in order of preference")
+    ] = ()
 
 
 class HoldRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -92,8 +107,9 @@ class Released(msgspec.Struct, frozen=True):
 @endpoints.post(
     "/api/events/{event}/holds",
     summary="Hold several seats, places, or the best available",
-    description="All or nothing. Name seats and quantities, or ask for the best available seats of a zone. What you "
-    "hold already is not held again: the new hold covers the rest.",
+    description="All or nothing. Name seats and quantities, or ask for the best available seats of a zone, or of "
+    "zones in order of preference. A group that cannot sit together is split between neighbouring rows, if the event "
+    "allows it; `message` says how. What you hold already is not held again: the new hold covers the rest.",
     roles=BUYERS,
     body=HoldRequest,
     replies={201: HoldView, 200: HoldView},
@@ -115,16 +131,15 @@ async def hold(call: Call, body: HoldRequest) -> web.StreamResponse:
         await admit(call, event, wish.units, body.guests)
         holds = call.app[holds_key]
         if wish.count:
-            return await holds.allocate_seats(event, holder, zone=wish.zone, count=wish.count, ack=ack)
+            return await holds.allocate_seats(event, holder, zones=wish.zones, count=wish.count, ack=ack)
         return await holds.hold_seats(event, holder, seats=wish.seats, quantities=wish.quantities, ack=ack)
 
     event, reply = await despite_changes(call, event, attempt)
     if not reply.status.succeeded or reply.hold_id is None:
         return refuse_reply(call, event, reply, seat_ids=body.seats)
     held_until, left_s = time_left(reply.until_ms, reply.now_ms)
-    already = reply.status is Status.ALREADY_HELD
     return call.answer(
-        200 if already else 201,
+        200 if reply.status is Status.ALREADY_HELD else 201,
         HoldView(
             hold_id=reply.hold_id,
             event_id=event.event_id,
@@ -135,9 +150,7 @@ async def hold(call: Call, body: HoldRequest) -> web.StreamResponse:
             held_until_unix=reply.until_ms // 1000,
             expires_in_seconds=left_s,
             cart_token=body.cart_token or None,
-            message=f"You already hold this, for {say_time(left_s)} more."
-            if already
-            else f"Reserved for {say_time(left_s)}. Proceed to checkout.",
+            message=_say(reply, describe_split(event, reply.seats) if wish.count else "", left_s),
             durability=durability(reply.position, ack),
         ),
     )
@@ -280,17 +293,17 @@ class _Wish(msgspec.Struct, frozen=True):
 
     seats: tuple[Pair, ...] = ()
     quantities: tuple[Pair, ...] = ()
-    zone: int = 0
+    zones: tuple[int, ...] = ()
     count: int = 0
 
     @property
     def units(self) -> dict[int, int]:
-        """How many seats and places are wanted in each zone."""
+        """How many seats and places are wanted in each zone; if the engine is to choose, in any of them."""
         found = Counter(seat.zone for seat in self.seats)
         for zone, quantity in self.quantities:
             found[zone] += quantity
-        if self.count:
-            found[self.zone] += self.count
+        for zone in self.zones:
+            found[zone] += self.count
         return found
 
 
@@ -298,17 +311,37 @@ def _find_wish(event: CompiledEvent, body: HoldRequest) -> _Wish:
     if (body.best_available is None) == (not body.seats and not body.quantities):
         raise Refused(problem("invalid_request", "Ask for seats and quantities, or for the best available."))
     if body.best_available is not None:
-        zone = _find_zone(event, body.best_available.zone_id)
-        if event.zones[zone].document.zone_type.seated:
-            return _Wish(zone=zone, count=body.best_available.count)
-        # One place of a general-admission zone is as good as another.
-        return _Wish(quantities=(Pair(zone, body.best_available.count),))
+        return _find_best(event, body.best_available)
     if unknown := tuple(seat for seat in body.seats if seat not in event.seats):
         raise Refused(problem(reason_of(Status.SEAT_NOT_FOUND), seats=unknown))
     if len(set(body.seats)) < len(body.seats):
         raise Refused(problem("invalid_request", "A seat is named twice."))
     quantities = tuple(Pair(_find_zone(event, wish.zone_id), wish.quantity) for wish in body.quantities)
     return _Wish(tuple(event.seats[seat] for seat in body.seats), quantities)
+
+
+def _find_best(event: CompiledEvent, best: BestAvailable) -> _Wish:
+    if (best.zone_id is None) == (not best.zones):
+        raise Refused(problem("invalid_request", "Ask for the best available of zone_id, or of zones."))
+    zones = tuple(_find_zone(event, each) for each in best.zones or (best.zone_id or "",))
+    if len(set(zones)) < len(zones):
+        raise Refused(problem("invalid_request", "A zone is named twice."))
+    seatless = [zone for zone in zones if not event.zones[zone].document.zone_type.seated]
+    if not seatless:
+        return _Wish(zones=zones, count=best.count)
+    if len(zones) > 1:
+        names = tuple(event.zones[zone].document.zone_id for zone in seatless)
+        raise Refused(problem("invalid_request", "Zones to choose from must have seats.", zones=names))
+    # One place of a general-admission zone is as good as another.
+    return _Wish(quantities=(Pair(zones[0], best.count),))
+
+
+def _say(reply: HoldReply, split: str, left_s: int) -> str:
+    """What to tell a buyer about a hold, and about a group that does not sit together."""
+    if reply.status is Status.ALREADY_HELD:
+        return f"You already hold this, for {say_time(left_s)} more."
+    reserved = f"Reserved for {say_time(left_s)}. Proceed to checkout."
+    return f"Your group is split: {split}. {reserved}" if split else reserved
 
 
 def _find_zone(event: CompiledEvent, zone_id: str) -> int:

@@ -16,7 +16,7 @@ from holdfast.engine.layout import (
     ZoneType,
 )
 from holdfast.engine.policy import Policy
-from holdfast.engine.records import pack_pairs, pack_zone
+from holdfast.engine.records import pack_pairs, pack_stretches, pack_zone
 from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.lua import Script, scripts
 
@@ -139,4 +139,4 @@ def allocate_calls(event: CompiledEvent) -> Iterator[Words]:
     script, keys, zone = scripts()["allocate_seats"], event_keys(event), event.zones[0]
     while True:
         arguments = event_arguments(event) | hold_arguments(0)
-        yield words(script, keys, **arguments, zone=0, first=zone.first, last=zone.last, count=4)
+        yield words(script, keys, **arguments, stretches=pack_stretches([(0, zone.first, zone.last)]), count=4)

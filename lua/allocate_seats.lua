@@ -1,7 +1,8 @@
 #!lua
--- Holds `count` seats next to each other in one row of a zone, the best that are free.
+-- Holds `count` seats of one of several zones, the best that are free: together, and leaving nobody alone, if possible.
 --
--- Guarantees: as hold_seats; the seats are neighbours in one row, and no earlier such run of the zone was free.
+-- Guarantees: as hold_seats; the seats are all in one zone. Where free seats next to each other leave no single seat
+-- behind, the first of those are given, in the first zone that has any; otherwise what engine/choosing.py says.
 --
 -- Keys:
 --   1 open   string  the fence: the epoch, while this shard serves it
@@ -25,10 +26,8 @@
 --   8 address     text   digest of the client's address, up to 14 bytes, no newline, may be empty
 --   9 cart        text   cart token, up to 255 bytes, no newline, may be empty
 --   10 ttl_ms      int    ms the hold lives, 1,000 to 86,400,000
---   11 zone        int    the zone, 0 to 65,535
---   12 first       int    ordinal of the zone's first seat
---   13 last        int    ordinal of the zone's last seat
---   14 count       int    how many seats, 1 to the units per call
+--   11 stretches   bytes  zones in order of preference, 1 to 100: zone, ordinals of its first and last seat, packed
+--   12 count       int    how many seats, 1 to the units per call
 -- Reply:
 --   1 status     int    one of the statuses
 --   2 hold       bytes  id of the hold that answers the request, or empty
@@ -42,8 +41,9 @@
 --   stale_config, event_unavailable, event_not_available, event_sales_closed, busy, seat_not_found,
 --   user_limit_exceeded, address_limit_exceeded, rate_limit_exceeded, no_available_seats, block_at_capacity, done
 -- Log: expire for overdue holds, at most 64, where their seats or units were needed, then hold.
--- Cost: O(zone) at the speed of a plain search for text, less the blocks an earlier search has ruled out and where no
--- seat has come free since; at most 64 overdue holds and 128 earlier holds of the same holder.
+-- Cost: O(zones) at the speed of a plain search for text, less the blocks an earlier search has ruled out and where no
+-- seat has come free since; where there is no block for the group, the free seats of up to 400 rows of each zone; at
+-- most 64 overdue holds and 128 earlier holds of the same holder.
 
 -- @include status
 -- @include layout
@@ -56,17 +56,29 @@ end
 -- @include integer
 local MAX_UNITS = 100
 local MAX_ORDINAL = 16777215
-local zone, units = integer(ARG_ZONE, 0, 65535), integer(ARG_COUNT, 1, MAX_ORDINAL)
-local first, last = integer(ARG_FIRST, 0, MAX_ORDINAL), integer(ARG_LAST, 0, MAX_ORDINAL)
-if not well_formed or not zone or not units or not first or not last or first > last then
+local MAX_STRETCHES_BYTES = 1000
+local STRETCH = '>I2I4I4'
+local STRETCH_BYTES = 10
+local units, fields, zone_names, firsts_of, lasts_of, totals = integer(ARG_COUNT, 1, MAX_ORDINAL), { 'version' }, {}, {},
+  {}, {}
+well_formed = well_formed and units and #ARG_STRETCHES > 0 and #ARG_STRETCHES % STRETCH_BYTES == 0
+  and #ARG_STRETCHES <= MAX_STRETCHES_BYTES
+for at = 1, well_formed and #ARG_STRETCHES or 0, STRETCH_BYTES do
+  local zone, first, last = struct.unpack(STRETCH, ARG_STRETCHES, at)
+  well_formed = well_formed and first <= last and last <= MAX_ORDINAL and not totals[zone]
+  local i = #zone_names + 1
+  zone_names[i], fields[i + 1], firsts_of[i], lasts_of[i], totals[zone] = zone, zone, first, last, units
+end
+if not well_formed then
   return { INVALID_REQUEST, '', 0, now_ms, 0, '', '' }
 elseif units > max_units or units > MAX_UNITS then
   return { TOO_MANY_SEATS, '', 0, now_ms, 0, '', '' }
 end
 
-local zone_names, seat_zones, totals = { zone }, 1, { [zone] = units }
-local counts = call('HMGET', KEY_COUNTS, 'version', zone, 'runs')
-local event_version, known_runs = counts[1], counts[3] or ''
+local seat_zones = #zone_names
+fields[seat_zones + 2] = 'runs'
+local counts = call('HMGET', KEY_COUNTS, unpack(fields))
+local event_version, known_runs = counts[1], counts[seat_zones + 2] or ''
 if not event_version then
   return { EVENT_NOT_FOUND, '', 0, now_ms, 0, '', '' }
 end
@@ -87,23 +99,56 @@ if refusal then
   return { refusal, '', lifts_ms, now_ms, 0, '', '' }
 end
 
-local due_ids, due_seen = {}, {}
--- @include find_run
-if not run then
-  -- @include find_run_among_overdue
+local due_ids, due_seen, searched = {}, {}, {}
+for i = 1, seat_zones do
+  local capacity, zone_seats, held, sold, blocked = struct.unpack(ZONE, counts[i + 1])
+  if math.min(capacity, zone_seats - blocked) - held - sold >= units then
+    searched[#searched + 1] = i
+  end
 end
-if not run then
+-- @include find_clean_run
+if not chosen then
+  -- @include choose_with_compromise
+  local stretches = {}
+  for i = 1, #searched do
+    stretches[searched[i]] = call('GETRANGE', KEY_MAP, firsts_of[searched[i]], lasts_of[searched[i]])
+  end
+  chosen, clusters = choose_with_compromise(stretches)
+  if chosen then
+    for i = 1, #clusters, 2 do
+      clusters[i] = clusters[i] + firsts_of[chosen] - 1
+    end
+  else
+    -- @include choose_among_overdue
+  end
+end
+if not chosen then
   return { NO_AVAILABLE_SEATS, '', 0, now_ms, 0, '', '' }
+end
+
+local zone = zone_names[chosen]
+zone_names, counts = { zone }, { event_version, counts[chosen + 1] }
+if short ~= '' then
+  -- What other zones lack is of no concern.
+  local lacking_here = ''
+  for at = 1, #short, PAIR_BYTES do
+    if struct.unpack(PAIR, short, at) == zone then
+      lacking_here = string.sub(short, at, at + PAIR_BYTES - 1)
+    end
+  end
+  short = lacking_here
 end
 if short ~= '' or #due_ids > 0 then
   -- @include make_room
 end
 
-local chosen, quantities = {}, ''
-for i = 1, units do
-  chosen[i] = struct.pack(PAIR, zone, run + i - 1)
+local pairs_chosen, quantities = {}, ''
+for i = 1, #clusters, 2 do
+  for ordinal = clusters[i], clusters[i] + clusters[i + 1] - 1 do
+    pairs_chosen[#pairs_chosen + 1] = struct.pack(PAIR, zone, ordinal)
+  end
 end
-local seats = table.concat(chosen)
+local seats = table.concat(pairs_chosen)
 -- @include place_hold
 -- Where holds have ended, the digits have just been written anew.
 if ruled_out and #due_ids == 0 then

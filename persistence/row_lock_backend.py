@@ -1,6 +1,6 @@
 """The backend that decides in Postgres, under row locks, while Redis does not serve a shard."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -65,10 +65,12 @@ class RowLockBackend:
         call = Call(wish.asks(), partial(row_lock_holds.hold_seats, wish=wish), row_lock_holds.refused)
         return await self._run(event, call)
 
-    async def allocate_seats(self, event: CompiledEvent, holder: Holder, *, zone: int, count: int) -> HoldReply:
-        if not 0 <= zone < len(event.zones):
+    async def allocate_seats(
+        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int
+    ) -> HoldReply:
+        if not all(0 <= zone < len(event.zones) for zone in zones):
             return row_lock_holds.refused(Status.SEAT_NOT_FOUND, 0, Position(0, 0, 0))
-        wish = Wish(event, holder, zone=zone, count=count)
+        wish = Wish(event, holder, zones=tuple(zones), count=count)
         call = Call(wish.asks(), partial(row_lock_holds.allocate_seats, wish=wish), row_lock_holds.refused)
         return await self._run(event, call)
 

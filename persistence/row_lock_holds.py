@@ -5,8 +5,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.engine import choosing
 from holdfast.engine.audit import Actor
 from holdfast.engine.backend import Holder, HoldReply, Position
+from holdfast.engine.choosing import choose_seats, draw_stretch
 from holdfast.engine.layout import MAX_ORDINALS, CompiledEvent
 from holdfast.engine.records import Pair
 from holdfast.engine.status import Status
@@ -14,6 +16,7 @@ from holdfast.persistence.operations import read_caller
 from holdfast.persistence.row_lock_view import ACTIVE, AVAILABLE, HELD, Asks, Held, View, units_by_zone
 
 MAX_UNITS = 100
+MAX_ZONES = 100
 MAX_META_BYTES = 4096
 MAX_LISTED_HOLDS = 128
 TTL_MS = range(1_000, 86_400_001)
@@ -29,13 +32,13 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """A request to hold named seats and quantities, or so many seats of a zone together."""
+    """A request to hold named seats and quantities, or so many seats of one of the zones."""
 
     event: CompiledEvent
     holder: Holder
     seats: tuple[Pair, ...] = ()
     quantities: tuple[Pair, ...] = ()
-    zone: int = 0
+    zones: tuple[int, ...] = ()
     count: int = 0
 
     def asks(self) -> Asks:
@@ -44,7 +47,7 @@ class Wish(msgspec.Struct, frozen=True):
         return Asks(
             hold_ids=(self.holder.hold_id,),
             ordinals=tuple(seat.value for seat in self.seats[: MAX_UNITS + 1] if seat.value < MAX_ORDINALS),
-            zones=(self.zone,) if self.count else tuple(pair.zone for pair in (*self.seats, *self.quantities)),
+            zones=self.zones or tuple(pair.zone for pair in (*self.seats, *self.quantities)),
             user_ids=(self.holder.user_id,),
             addresses=(self.holder.address,) if follows_address else (),
             window_ms=policy.rate_limit_seconds * 1000,
@@ -86,44 +89,74 @@ async def hold_seats(view: View, wish: Wish) -> HoldReply:  # noqa: PLR0911 - on
 
 
 async def allocate_seats(view: View, wish: Wish) -> HoldReply:  # noqa: PLR0911 - one return per kind of answer, in order of precedence.
-    """Hold so many seats next to each other in one row of a zone, the best that are free."""
+    """Hold so many seats of one of the zones, the best that are free, chosen as engine/choosing.py says."""
     if not view.served:
         return _refuse(view, Refusal(Status.FENCED))
-    if not (caller := _caller(wish.holder)) or not 1 <= wish.count < MAX_ORDINALS:
+    if not (caller := _caller(wish.holder)) or not _well_formed_choice(wish):
         return _refuse(view, Refusal(Status.INVALID_REQUEST))
     if reply := _known(view, wish, wish.count):
         return reply
-    refusal = _admission(view, wish)
-    zone = view.zones.get(wish.zone)
-    if not refusal and (not zone or not zone.seats):
-        refusal = Refusal(Status.SEAT_NOT_FOUND, quantities=(Pair(wish.zone, wish.count),))
-    refusal = refusal or _over_limit(view, wish, wish.count)
-    if refusal or not zone:
-        return _refuse(view, refusal or Refusal(Status.SEAT_NOT_FOUND))
-    if zone.seats - zone.held - zone.sold - zone.blocked < wish.count and not view.overdue:
+    refusal = _admission(view, wish) or _seatless(view, wish) or _over_limit(view, wish, wish.count)
+    if refusal:
+        return _refuse(view, refusal)
+    zones = [view.zones[zone] for zone in wish.zones]
+    if not view.overdue and all(zone.seats - zone.held - zone.sold - zone.blocked < wish.count for zone in zones):
         return _refuse(view, Refusal(Status.NO_AVAILABLE_SEATS))
     view.require_locks()
-    run, due = await _find_run(view, wish)
-    if not run:
+    seats, due = await _choose(view, wish)
+    if not seats:
         return _refuse(view, Refusal(Status.NO_AVAILABLE_SEATS))
-    return await _make_room_and_place(view, wish, caller, tuple(Pair(wish.zone, each) for each in run), due)
+    return await _make_room_and_place(view, wish, caller, seats, due)
 
 
-async def _find_run(view: View, wish: Wish) -> tuple[list[int], list[Held]]:
-    """The best seats together, and the overdue holds that have to go for it. What others have locked is taken."""
-    stretch = wish.event.zones[wish.zone]
-    free = view.free_seats(wish.zone, stretch.first, stretch.last)
-    while run := await free.first_run(wish.count):
-        if await view.lock(run):
-            return run, []
-        free.take(each for each in run if view.is_foreign(each))
+async def _choose(view: View, wish: Wish) -> tuple[tuple[Pair, ...], list[Held]]:
+    """The best seats, and the overdue holds that have to go for them. What others have locked is taken.
+
+    Zones that lack room come into consideration together with what overdue holds have.
+    """
+    with_room = [zone for zone in wish.zones if view.zones[zone].free >= wish.count]
+    if seats := await _choose_and_lock(view, wish, with_room, set()):
+        return seats, []
     due = await view.lockable(view.overdue)
-    freed = [seat.value for hold in due for seat in hold.seats if stretch.first <= seat.value <= stretch.last]
-    while freed and (run := await free.first_run_with(freed, wish.count)):
-        if await view.lock(run):
-            return run, due
-        free.take(each for each in run if view.is_foreign(each))
-    return [], []
+    if not due and len(with_room) == len(wish.zones):
+        return (), []
+    freed = {ordinal for hold in due for ordinal in hold.ordinals}
+    seats = await _choose_and_lock(view, wish, wish.zones, freed)
+    return seats, due if seats else []
+
+
+async def _choose_and_lock(view: View, wish: Wish, zones: Sequence[int], freed: set[int]) -> tuple[Pair, ...]:
+    """The best seats of these zones that can be locked, as if others were free too."""
+    while seats := await _choose_free(view, wish, zones, freed):
+        if await view.lock(seat.value for seat in seats):
+            break
+        zone = wish.event.zones[seats[0].zone]
+        locked = {seat.value for seat in seats if view.is_foreign(seat.value)}
+        view.free_seats(zone.index, zone.first, zone.last).take(locked)
+        freed = freed - locked
+    return seats
+
+
+async def _choose_free(view: View, wish: Wish, zones: Sequence[int], freed: set[int]) -> tuple[Pair, ...]:
+    stretches = [wish.event.zones[zone] for zone in zones]
+    lists = [view.free_seats(zone.index, zone.first, zone.last) for zone in stretches]
+    if not freed:
+        # Most requests end here, and need not know every free seat.
+        for zone, free in zip(zones, lists, strict=True):
+            if run := await free.first_clean_run(wish.count):
+                return tuple(Pair(zone, each) for each in run)
+    drawn = [
+        draw_stretch(
+            wish.event.map[zone.first : zone.last + 1],
+            (each - zone.first for each in freed.union(await free.all()) if zone.first <= each <= zone.last),
+        )
+        for zone, free in zip(stretches, lists, strict=True)
+    ]
+    choice = choose_seats(drawn, choosing.Wish.under(wish.event.document.policy, wish.count))
+    if choice is None:
+        return ()
+    chosen = stretches[choice.zone]
+    return tuple(Pair(chosen.index, chosen.first + place) for place in choice.places)
 
 
 async def _make_room_and_place(
@@ -221,6 +254,18 @@ def _admission(view: View, wish: Wish) -> Refusal | None:
     if event.closes_ms and view.now_ms > event.closes_ms:
         return Refusal(Status.EVENT_SALES_CLOSED)
     return None
+
+
+def _well_formed_choice(wish: Wish) -> bool:
+    """Some seats, of some zones, none of them twice."""
+    distinct = len(set(wish.zones)) == len(wish.zones)
+    return 1 <= wish.count < MAX_ORDINALS and 1 <= len(wish.zones) <= MAX_ZONES and distinct
+
+
+def _seatless(view: View, wish: Wish) -> Refusal | None:
+    """Zones to choose from that have no seats, or do not exist."""
+    wrong = [zone for zone in wish.zones if zone not in view.zones or not view.zones[zone].seats]
+    return Refusal(Status.SEAT_NOT_FOUND, quantities=tuple(Pair(zone, wish.count) for zone in wrong)) if wrong else None
 
 
 def _misplaced(view: View, wish: Wish) -> Refusal | None:

@@ -39,23 +39,23 @@ class FreeSeats:
             elif ordinal not in self._free:
                 insort(self._free, ordinal)
 
-    async def first_run(self, count: int) -> list[int]:
-        """The first so many free seats next to each other, or nothing."""
+    async def first_clean_run(self, count: int) -> list[int]:
+        """The first so many free seats next to each other that leave no single seat behind, or nothing."""
         start = 0
-        while (found := find_run(self._free, count, start)) is None:
-            if self._listed_to >= self._last:
+        while True:
+            complete = self._listed_to >= self._last
+            found, start = find_clean_run(self._free, count, start, complete=complete)
+            if found is not None:
+                return self._free[found : found + count]
+            if complete:
                 return []
-            start = max(0, len(self._free) - count + 1)
             await self._list_more()
-        return self._free[found : found + count]
 
-    async def first_run_with(self, others: Iterable[int], count: int) -> list[int]:
-        """The same, as if other seats were free too."""
+    async def all(self) -> Sequence[int]:
+        """Every free seat of the zone."""
         while self._listed_to < self._last:
             await self._list_more()
-        seats = sorted({*self._free, *others})
-        found = find_run(seats, count, 0)
-        return [] if found is None else seats[found : found + count]
+        return self._free
 
     async def _list_more(self) -> None:
         more = await self._list_seats(self._listed_to, self._last)
@@ -66,9 +66,21 @@ class FreeSeats:
         self._listed_to = listed_to
 
 
-def find_run(ordinals: Sequence[int], count: int, start: int) -> int | None:
-    """Where, from a place on, so many ordinals follow each other."""
-    for at in range(start, len(ordinals) - count + 1):
-        if ordinals[at + count - 1] == ordinals[at] + count - 1:
-            return at
-    return None
+def find_clean_run(ordinals: Sequence[int], count: int, start: int, *, complete: bool) -> tuple[int | None, int]:
+    """Where, from the beginning of a run on, one begins that has so many seats or at least two more.
+
+    If none does, where to go on once more ordinals are listed; while the list is not complete its last run may grow.
+    """
+    at = start
+    while at < len(ordinals):
+        end = at + 1
+        while end < len(ordinals) and end - at < count + 2 and ordinals[end] == ordinals[end - 1] + 1:
+            end += 1
+        if end - at == count + 2:
+            return at, at
+        if end == len(ordinals) and not complete:
+            return None, at
+        if end - at == count:
+            return at, at
+        at = end
+    return None, at

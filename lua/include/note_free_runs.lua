@@ -1,7 +1,7 @@
 -- @include stretches
 -- Keeps `runs` of `counts` true once the seats of the pairs are free in the map. A run that has become possible has one
 -- of them in it, so it is enough to look at the few bytes around each: from no seat further away have the next eight
--- changed, and a separator ends every row. include/find_run.lua says what the digits mean.
+-- changed, and a separator ends every row. include/find_clean_run.lua says what the digits mean.
 local BLOCK_BYTES = 4096
 local LONGEST = 8
 local REACH = 7

@@ -55,13 +55,14 @@ async def test_the_best_seats_together_are_found_past_what_is_taken(hall: Hall) 
     await held(hall, "A-2")
     await held(hall, "A-7")
 
-    four = await hall.backend.allocate_seats(hall.event, somebody(), zone=0, count=4)
-    two = await hall.backend.allocate_seats(hall.event, somebody(), zone=0, count=2)
-    five = await hall.backend.allocate_seats(hall.event, somebody(), zone=0, count=5)
+    four = await hall.backend.allocate_seats(hall.event, somebody(), zones=[0], count=4)
+    two = await hall.backend.allocate_seats(hall.event, somebody(), zones=[0], count=2)
+    five = await hall.backend.allocate_seats(hall.event, somebody(), zones=[0], count=5)
 
     assert list(four.seats) == seats(hall, "A-3", "A-4", "A-5", "A-6")
-    assert list(two.seats) == seats(hall, "A-8", "A-9")
-    assert list(five.seats) == seats(hall, "B-1", "B-2", "B-3", "B-4", "B-5")
+    # Two of would leave the third alone.
+    assert list(two.seats) == seats(hall, "B-1", "B-2")
+    assert list(five.seats) == seats(hall, "B-3", "B-4", "B-5", "B-6", "B-7")
 
 
 async def test_the_same_request_again_answers_with_the_first_result(hall: Hall) -> None:
@@ -112,13 +113,13 @@ async def test_overdue_holds_make_way_for_places_and_for_the_best_seats(open_hal
         row = await held(hall, "A-1", "A-2", "A-3", "A-4")
         assert (await hold(hall, places=1)).status is Status.BLOCK_AT_CAPACITY
         assert (
-            await hall.backend.allocate_seats(hall.event, somebody(), zone=0, count=2)
+            await hall.backend.allocate_seats(hall.event, somebody(), zones=[0], count=2)
         ).status is Status.NO_AVAILABLE_SEATS
 
         await hall.lapse(floor, row)
 
         assert (await hold(hall, places=1)).status is Status.DONE
-        best = await hall.backend.allocate_seats(hall.event, somebody(), zone=0, count=2)
+        best = await hall.backend.allocate_seats(hall.event, somebody(), zones=[0], count=2)
         assert (best.status, list(best.seats)) == (Status.DONE, seats(hall, "A-1", "A-2"))
 
 
@@ -232,7 +233,7 @@ async def places_of_the_stalls(hall: Hall) -> HoldReply:
 
 
 async def the_best_of_the_floor(hall: Hall) -> HoldReply:
-    return await hall.backend.allocate_seats(hall.event, somebody(), zone=1, count=2)
+    return await hall.backend.allocate_seats(hall.event, somebody(), zones=[1], count=2)
 
 
 async def a_blocked_seat(hall: Hall) -> HoldReply:
@@ -271,15 +272,27 @@ async def more_in_the_window_than_a_user_may(hall: Hall) -> HoldReply:
 
 
 async def the_best_of_too_many(hall: Hall) -> HoldReply:
-    return await hall.backend.allocate_seats(hall.event, somebody(), zone=0, count=7)
+    return await hall.backend.allocate_seats(hall.event, somebody(), zones=[0], count=7)
 
 
 async def the_best_of_none(hall: Hall) -> HoldReply:
-    return await hall.backend.allocate_seats(hall.event, somebody(), zone=0, count=0)
+    return await hall.backend.allocate_seats(hall.event, somebody(), zones=[0], count=0)
 
 
-async def more_together_than_a_row_has(hall: Hall) -> HoldReply:
-    return await hall.backend.allocate_seats(hall.event, somebody(), zone=0, count=11)
+async def the_best_of_no_zone(hall: Hall) -> HoldReply:
+    return await hall.backend.allocate_seats(hall.event, somebody(), zones=[], count=2)
+
+
+async def the_best_of_a_zone_twice(hall: Hall) -> HoldReply:
+    return await hall.backend.allocate_seats(hall.event, somebody(), zones=[0, 0], count=2)
+
+
+async def the_best_of_stalls_and_floor(hall: Hall) -> HoldReply:
+    return await hall.backend.allocate_seats(hall.event, somebody(), zones=[0, 1], count=2)
+
+
+async def more_than_the_zone_has(hall: Hall) -> HoldReply:
+    return await hall.backend.allocate_seats(hall.event, somebody(), zones=[0], count=31)
 
 
 async def more_places_than_there_are(hall: Hall) -> HoldReply:
@@ -315,7 +328,10 @@ PLAIN = {
     a_blocked_seat: Status.SEAT_NOT_AVAILABLE,
     a_sold_seat: Status.SEAT_NOT_AVAILABLE,
     a_held_seat: Status.SEAT_HELD_BY_ANOTHER_USER,
-    more_together_than_a_row_has: Status.NO_AVAILABLE_SEATS,
+    the_best_of_no_zone: Status.INVALID_REQUEST,
+    the_best_of_a_zone_twice: Status.INVALID_REQUEST,
+    the_best_of_stalls_and_floor: Status.SEAT_NOT_FOUND,
+    more_than_the_zone_has: Status.NO_AVAILABLE_SEATS,
     more_places_than_there_are: Status.BLOCK_AT_CAPACITY,
 }
 LIMITED = {
@@ -359,7 +375,7 @@ async def test_a_refusal_writes_nothing(open_hall: OpenHall) -> None:
                 await hold(hall, "B-1", "B-2", user=user),
                 await hold(hall, "B-1", places=3),
                 await hold(hall, "B-1", "B-2", "B-3", address="here"),
-                await hall.backend.allocate_seats(hall.event, somebody(user), zone=0, count=2),
+                await hall.backend.allocate_seats(hall.event, somebody(user), zones=[0], count=2),
             ]
 
         assert [reply.status for reply in replies] == [

@@ -40,7 +40,7 @@ async def test_four_together_for_two_hundred_callers_fill_the_zone_and_never_ove
     async with open_hall(document(rows=20, per_row=20)) as hall:
         replies = await asyncio.gather(
             *(
-                hall.front_ends[caller % FRONT_ENDS].allocate_seats(hall.event, somebody(), zone=0, count=4)
+                hall.front_ends[caller % FRONT_ENDS].allocate_seats(hall.event, somebody(), zones=[0], count=4)
                 for caller in range(200)
             )
         )

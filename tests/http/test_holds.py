@@ -3,11 +3,14 @@
 import asyncio
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from holdfast.engine.backend import Holder
 from holdfast.engine.policy import AckRule
 from holdfast.http.tokens import Role
+from support.drawn import drawn_event
+from support.engine import UNLIMITED
 from support.front_end import FrontEnd, Reply, serving, with_limits
 
 
@@ -61,10 +64,30 @@ async def test_the_best_available_places_of_a_zone_without_seats_are_any(front: 
     assert reply.data["quantities"] == [{"zone_id": "floor", "block_name": "Floor", "quantity": 3}]
 
 
-async def test_more_seats_than_a_row_has_are_not_available(front: FrontEnd) -> None:
-    reply = await hold(front, {"best_available": {"zone_id": "orchestra", "count": 11}})
+async def test_more_seats_than_a_zone_has_are_not_available(front: FrontEnd) -> None:
+    reply = await hold(front, {"best_available": {"zone_id": "orchestra", "count": 31}})
 
     assert (reply.status, reply.error) == (409, "no_available_seats")
+
+
+async def test_a_group_that_is_split_is_told_how(redis_url: str, database_dsn: str) -> None:
+    policy = msgspec.structs.replace(UNLIMITED, max_group_split=3)
+    async with serving(redis_url, database_dsn, drawn_event(["h....h|h.h|hh|h.h"], policy)) as front:
+        reply = await hold(front, {"best_available": {"zone_id": "zone-0", "count": 6}})
+
+    assert reply.status == 201
+    assert reply.data["message"].startswith(
+        "Your group is split: 4 seats together in row 1, 1 seat in row 2, 1 seat in row 4 (3 rows back). Reserved for"
+    )
+
+
+async def test_the_best_of_zones_in_order_of_preference(redis_url: str, database_dsn: str) -> None:
+    async with serving(redis_url, database_dsn, drawn_event(["..", "..", "...."], UNLIMITED)) as front:
+        zones = [{"best_available": {"zones": ["zone-1", "zone-2", "zone-0"], "count": 2}} for _ in range(4)]
+        replies = [await hold(front, each, user=uuid4()) for each in zones]
+
+    assert [reply.data["seats"][0]["block_name"] for reply in replies] == ["Zone 1", "Zone 2", "Zone 2", "Zone 0"]
+    assert all(reply.data["message"].startswith("Reserved for") for reply in replies)
 
 
 async def test_more_places_than_there_are_name_the_zone(front: FrontEnd) -> None:
@@ -88,6 +111,11 @@ async def test_what_is_held_already_is_answered_with_200(front: FrontEnd) -> Non
         ({"seats": ["A-1", "Z-9"]}, 404, "seat_not_found"),
         ({"quantities": [{"zone_id": "balcony", "quantity": 1}]}, 404, "seat_not_found"),
         ({"best_available": {"zone_id": "balcony", "count": 1}}, 404, "seat_not_found"),
+        ({"best_available": {"zones": ["orchestra", "balcony"], "count": 1}}, 404, "seat_not_found"),
+        ({"best_available": {"zones": ["orchestra", "floor"], "count": 1}}, 400, "invalid_request"),
+        ({"best_available": {"zones": ["orchestra", "orchestra"], "count": 1}}, 400, "invalid_request"),
+        ({"best_available": {"zones": ["floor"], "zone_id": "floor", "count": 1}}, 400, "invalid_request"),
+        ({"best_available": {"count": 1}}, 400, "invalid_request"),
         ({}, 400, "invalid_request"),
         ({"seats": []}, 400, "invalid_request"),
         ({"seats": ["A-1", "A-1"]}, 400, "invalid_request"),

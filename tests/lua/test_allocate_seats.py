@@ -1,4 +1,7 @@
-"""allocate_seats: neighbours in one row, the best that are free. What it shares with hold_seats is tried here too."""
+"""allocate_seats: together if possible, nobody left alone, the best that are free.
+
+What it shares with hold_seats is tried here too.
+"""
 
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -9,9 +12,9 @@ import pytest
 from holdfast.engine.backend import Holder
 from holdfast.engine.layout import EventState, ZoneDocument, ZoneType, compile_event
 from holdfast.engine.policy import Policy
-from holdfast.engine.records import unpack_record
+from holdfast.engine.records import pack_stretches, unpack_record
 from holdfast.engine.status import Status
-from support.engine import Stage, document, seats
+from support.engine import UNLIMITED, Stage, document, seats
 from support.scripts import (
     allocate,
     audited,
@@ -30,6 +33,8 @@ from support.scripts import (
     sell,
     unchanged,
 )
+
+TOGETHER = msgspec.structs.replace(UNLIMITED, group_adjacency_strict=True)
 
 
 async def test_done(on: Stage) -> None:
@@ -68,7 +73,8 @@ async def test_seats_that_come_free_are_the_best_again(on: Stage) -> None:
     await release(on, first.hold_id)
 
     assert (await allocate(on, 3)).seats == first.seats
-    assert (await allocate(on, 1)).seats == pairs(on, "A-10")
+    # Of the four that are left in row A a single guest takes one that leaves three.
+    assert (await allocate(on, 1)).seats == pairs(on, "A-7")
 
 
 async def test_seats_that_expire_are_the_best_again(on: Stage) -> None:
@@ -101,7 +107,9 @@ async def test_a_search_for_many_does_not_hide_seats_from_a_search_for_few(on: S
 async def test_every_seat_can_be_had(on: Stage) -> None:
     given = [(await allocate(on, 1)).seats[0] for _ in range(30)]
 
-    assert given == list(on.event.seats.values())
+    # Two are left in each row as long as another row has more.
+    assert [ordinal - row * 11 for row in range(3) for _, ordinal in given[row * 8 : row * 8 + 8]] == [*range(8)] * 3
+    assert sorted(given) == list(on.event.seats.values())
     async with unchanged(on):
         assert (await allocate(on, 1)).status is Status.NO_AVAILABLE_SEATS
 
@@ -125,9 +133,9 @@ async def test_a_run_stays_in_its_zone(server_url: str) -> None:
         await held(on, "left-A-1")
 
         async with unchanged(on):
-            assert (await allocate(on, 3, zone=0)).status is Status.NO_AVAILABLE_SEATS
-        assert (await allocate(on, 3, zone=1)).seats == pairs(on, "right-A-1", "right-A-2", "right-A-3")
-        assert (await allocate(on, 2, zone=0)).seats == pairs(on, "left-A-2", "left-A-3")
+            assert (await allocate(on, 3, zones=[0])).status is Status.NO_AVAILABLE_SEATS
+        assert (await allocate(on, 3, zones=[1])).seats == pairs(on, "right-A-1", "right-A-2", "right-A-3")
+        assert (await allocate(on, 2, zones=[0])).seats == pairs(on, "left-A-2", "left-A-3")
         assert (await counts(on, 1)).held == 3
 
 
@@ -183,7 +191,8 @@ async def test_overdue_holds_make_room(server_url: str) -> None:
             reply = await allocate(on, 4)
         assert (reply.status, reply.quantities) == (Status.BLOCK_AT_CAPACITY, ((0, 1),))
 
-        assert (await allocate(on, 3)).seats == pairs(on, "A-1", "A-2", "A-3")
+        # With the overdue seats there are five behind the fifth, of which three leave two.
+        assert (await allocate(on, 3)).seats == pairs(on, "A-6", "A-7", "A-8")
         assert await operations(on) == ["open", "hold", "hold", "expire", "hold"]
         assert (await counts(on, 0)).held == 4
 
@@ -198,7 +207,7 @@ async def test_fenced(on: Stage) -> None:
     ("argument", "value"),
     [
         ("scope", b"x" * 31),
-        ("rules", b"x" * 42),
+        ("rules", b"x" * 44),
         ("meta", b"x" * 4097),
         ("hold", b"x" * 15),
         ("fingerprint", b"x" * 17),
@@ -210,18 +219,13 @@ async def test_fenced(on: Stage) -> None:
         ("cart", b"two\nlines"),
         ("ttl_ms", b"999"),
         ("ttl_ms", b"soon"),
-        ("zone", b""),
-        ("zone", b"-1"),
-        ("zone", b"65536"),
-        ("zone", b"orchestra"),
-        ("zone", b"0x0"),
-        ("first", b""),
-        ("first", b"-1"),
-        ("first", b"16777216"),
-        ("first", b"30"),  # Behind the last.
-        ("last", b""),
-        ("last", b"1e3"),
-        ("last", b"16777216"),
+        ("stretches", b""),
+        ("stretches", b"x" * 9),
+        ("stretches", b"x" * 11),
+        ("stretches", pack_stretches([(0, 0, 29), (1, 30, 30), (0, 0, 29)])),  # A zone twice.
+        ("stretches", pack_stretches([(0, 30, 29)])),  # The first behind the last.
+        ("stretches", pack_stretches([(0, 0, 16_777_216)])),
+        ("stretches", pack_stretches((zone, 0, 29) for zone in range(101))),
         ("count", b""),
         ("count", b"0"),
         ("count", b"-2"),
@@ -232,11 +236,9 @@ async def test_fenced(on: Stage) -> None:
     ],
 )
 async def test_invalid_request(on: Stage, argument: str, value: bytes) -> None:
-    last = {} if argument == "last" else {"last": b"29"}
+    await refused(on, Status.INVALID_REQUEST, "allocate_seats", **{argument: value})
 
-    await refused(on, Status.INVALID_REQUEST, "allocate_seats", **last, **{argument: value})
-
-    assert (await call(on, "allocate_seats", **last))["status"] is Status.DONE
+    assert (await call(on, "allocate_seats"))["status"] is Status.DONE
 
 
 async def test_too_many_seats(server_url: str) -> None:
@@ -250,7 +252,7 @@ async def test_too_many_seats(server_url: str) -> None:
 
 @pytest.mark.parametrize("count", [b"101", b"16777215"])
 async def test_too_many_seats_whatever_the_rules_say(on: Stage, count: bytes) -> None:
-    generous = b"\x01" + bytes(20) + b"\xff\xff" + bytes(20)
+    generous = b"\x01" + bytes(20) + b"\xff\xff" + bytes(22)
 
     await refused(on, Status.TOO_MANY_SEATS, "allocate_seats", rules=generous, count=count)
 
@@ -260,7 +262,7 @@ async def test_event_not_found(on: Stage) -> None:
     who = Holder(hold_id=uuid4(), user_id=uuid4())
 
     async with unchanged(on):
-        assert (await on.backend.allocate_seats(stranger, who, zone=0, count=2)).status is Status.EVENT_NOT_FOUND
+        assert (await on.backend.allocate_seats(stranger, who, zones=[0], count=2)).status is Status.EVENT_NOT_FOUND
 
 
 async def test_hold_id_reused(on: Stage) -> None:
@@ -312,7 +314,7 @@ async def test_stale_config(on: Stage) -> None:
     who = Holder(hold_id=uuid4(), user_id=uuid4())
 
     async with unchanged(on):
-        assert (await on.backend.allocate_seats(old, who, zone=0, count=2)).status is Status.STALE_CONFIG
+        assert (await on.backend.allocate_seats(old, who, zones=[0], count=2)).status is Status.STALE_CONFIG
 
 
 async def test_event_unavailable(on: Stage) -> None:
@@ -355,8 +357,8 @@ async def test_busy(server_url: str) -> None:
 async def test_seat_not_found(on: Stage) -> None:
     """A floor has no seats to put next to each other, and a zone that does not exist has none at all."""
     async with unchanged(on):
-        assert (await allocate(on, 2, zone=1)).status is Status.SEAT_NOT_FOUND
-    await refused(on, Status.SEAT_NOT_FOUND, "allocate_seats", zone=b"7")
+        assert (await allocate(on, 2, zones=[1])).status is Status.SEAT_NOT_FOUND
+    await refused(on, Status.SEAT_NOT_FOUND, "allocate_seats", stretches=pack_stretches([(7, 0, 29)]))
 
 
 async def test_user_limit_exceeded(server_url: str) -> None:
@@ -398,17 +400,47 @@ async def test_rate_limit_exceeded(server_url: str) -> None:
 
 async def test_no_available_seats(on: Stage) -> None:
     async with unchanged(on):
-        assert (await allocate(on, 11)).status is Status.NO_AVAILABLE_SEATS
+        assert (await allocate(on, 31)).status is Status.NO_AVAILABLE_SEATS
 
-    assert (await allocate(on, 10)).status is Status.DONE
+    assert (await allocate(on, 30)).status is Status.DONE
 
 
-async def test_no_available_seats_though_enough_are_overdue_apart(on: Stage) -> None:
+async def test_no_available_seats_together(server_url: str) -> None:
+    async with audited(server_url, document(policy=TOGETHER)) as on:
+        async with unchanged(on):
+            assert (await allocate(on, 11)).status is Status.NO_AVAILABLE_SEATS
+
+        assert (await allocate(on, 10)).status is Status.DONE
+
+
+async def test_no_available_seats_though_enough_are_overdue_apart(server_url: str) -> None:
+    async with audited(server_url, document(policy=TOGETHER)) as on:
+        await held(on, *[seat for seat in on.event.seats if seat not in ("A-1", "A-3")])
+        await on.lapse(await held(on, "A-1"), await held(on, "A-3"))
+
+        async with unchanged(on):
+            assert (await allocate(on, 2)).status is Status.NO_AVAILABLE_SEATS
+
+
+async def test_overdue_seats_apart_are_better_than_none(on: Stage) -> None:
     await held(on, *[seat for seat in on.event.seats if seat not in ("A-1", "A-3")])
     await on.lapse(await held(on, "A-1"), await held(on, "A-3"))
 
-    async with unchanged(on):
-        assert (await allocate(on, 2)).status is Status.NO_AVAILABLE_SEATS
+    assert (await allocate(on, 2)).seats == pairs(on, "A-1", "A-3")
+
+
+async def test_a_zone_without_room_is_passed_over(server_url: str) -> None:
+    zones = (
+        ZoneDocument("left", ZoneType.RESERVED_SEATING, "Left", 2, seats(1, 6, "left-")),
+        ZoneDocument("right", ZoneType.RESERVED_SEATING, "Right", 6, seats(1, 6, "right-")),
+    )
+    async with audited(server_url, msgspec.structs.replace(document(), zones=zones)) as on:
+        assert (await allocate(on, 4, zones=[0, 1])).seats == pairs(on, *[f"right-A-{n}" for n in range(1, 5)])
+        async with unchanged(on):
+            reply = await allocate(on, 4, zones=[0, 1])
+
+        assert (reply.status, reply.quantities) == (Status.BLOCK_AT_CAPACITY, ((0, 2),))
+        assert (await allocate(on, 2, zones=[0, 1])).seats == pairs(on, "left-A-1", "left-A-2")
 
 
 async def test_block_at_capacity(server_url: str) -> None:
@@ -424,7 +456,7 @@ async def test_block_at_capacity(server_url: str) -> None:
 
 async def test_a_missing_run_takes_precedence_over_a_full_zone(server_url: str) -> None:
     """A smaller party may still find seats, which the second answer would deny."""
-    async with audited(server_url, document(rows=1, per_row=3, capacity=2)) as on:
+    async with audited(server_url, document(rows=1, per_row=3, capacity=2, policy=TOGETHER)) as on:
         await held(on, "A-2")
 
         async with unchanged(on):

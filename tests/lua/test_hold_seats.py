@@ -112,8 +112,8 @@ BAD_ARGUMENTS: list[tuple[str, bytes]] = [
     ("scope", b"x" * 31),
     ("scope", b"x" * 33),
     ("rules", b""),
-    ("rules", b"x" * 42),
     ("rules", b"x" * 44),
+    ("rules", b"x" * 46),
     ("meta", b"x" * 4097),
     ("hold", b""),
     ("hold", b"x" * 15),
@@ -185,7 +185,7 @@ async def test_too_many_seats_for_the_policy(server_url: str) -> None:
 
 async def test_too_many_seats_whatever_the_rules_say(on: Stage) -> None:
     """Rules are packed by the caller; a hundred units is the script's own bound."""
-    generous = b"\x01" + bytes(20) + b"\xff\xff" + bytes(20)
+    generous = b"\x01" + bytes(20) + b"\xff\xff" + bytes(22)
     many = pack_pairs((0, ordinal) for ordinal in range(101))
 
     await refused(on, Status.TOO_MANY_SEATS, "hold_seats", rules=generous, seats=many)
@@ -847,6 +847,6 @@ async def test_what_cannot_be_put_into_a_call_is_refused_like_any_bad_wish(on: S
 
     async with unchanged(on):
         negative = await on.backend.hold_seats(on.event, holder, quantities=[(1, -1)])
-        nowhere = await on.backend.allocate_seats(on.event, holder, zone=99, count=1)
+        nowhere = await on.backend.allocate_seats(on.event, holder, zones=[99], count=1)
 
     assert (negative.status, nowhere.status) == (Status.INVALID_REQUEST, Status.SEAT_NOT_FOUND)

@@ -9,6 +9,7 @@ import msgspec
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from holdfast.engine.choosing import Wish, choose_seats
 from holdfast.engine.layout import EventDocument, ZoneDocument, ZoneType
 from holdfast.engine.status import Status
 from support.engine import Stage, document, seats
@@ -82,7 +83,7 @@ async def _play(url: str, steps: Sequence[Step]) -> None:
         for step in steps:
             near = [ordinals[place] for place in PLACES[step.place : step.place + step.many] if place in ordinals]
             if step.what == "allocate":
-                await _allocate_first_run(on, step, live)
+                await _allocate_best(on, step, live)
             elif step.what == "hold":
                 reply = await on.hold(*near)
                 live += [reply.hold_id] if reply.status is Status.DONE and reply.hold_id else []
@@ -102,14 +103,16 @@ async def _play(url: str, steps: Sequence[Step]) -> None:
         await audit(on)
 
 
-async def _allocate_first_run(on: Stage, step: Step, live: list[UUID]) -> None:
-    """Ask for neighbours: where the map has some, they are the first it has."""
+async def _allocate_best(on: Stage, step: Step, live: list[UUID]) -> None:
+    """Ask for seats: where the map has some, they are those that the rules choose."""
     zone = on.event.zones[step.place % 2]
     before = await on.redis.get(on.keys.key("map")) or b""
-    first = before.find(b"." * step.many, zone.first, zone.last + 1)
-    reply = await allocate(on, step.many, zone=zone.index)
-    if first >= 0:
-        assert (reply.status, reply.seats[0].value) == (Status.DONE, first)
+    wish = Wish.under(on.event.document.policy, step.many)
+    choice = choose_seats([before[zone.first : zone.last + 1]], wish)
+    reply = await allocate(on, step.many, zones=[zone.index])
+    if choice:
+        assert reply.status is Status.DONE
+        assert [seat.value - zone.first for seat in reply.seats] == choice.places
     if reply.status is Status.DONE and reply.hold_id:
         live.append(reply.hold_id)
 

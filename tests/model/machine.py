@@ -60,6 +60,8 @@ POLICIES = (
     Policy(rate_limit_seats=0, max_seats_per_booking=100),
     Policy(rate_limit_seats=9, max_seats_per_booking=5),
     Policy(rate_limit_seats=0, max_seats_per_booking=6, max_holds_per_user=5, max_holds_per_ip=7),
+    Policy(rate_limit_seats=0, max_seats_per_booking=6, orphan_avoidance_strict=True, max_group_split=1),
+    Policy(rate_limit_seats=0, max_seats_per_booking=6, group_adjacency_strict=True),
 )
 
 users = st.sampled_from(USERS)
@@ -109,9 +111,14 @@ class EngineMachine(RuleBasedStateMachine):
     def hold_places(self, user: UUID, address: str, count: int) -> None:
         self._request("hold_seats", user, address, {"seats": [], "quantities": [(FLOOR, count)]})
 
-    @rule(user=users, address=addresses, zone=st.sampled_from((STALLS, BOX, BOX, FLOOR)), count=st.integers(0, 5))
-    def allocate(self, user: UUID, address: str, zone: int, count: int) -> None:
-        self._request("allocate_seats", user, address, {"zone": zone, "count": count})
+    @rule(
+        user=users,
+        address=addresses,
+        zones=st.sampled_from(((STALLS,), (BOX,), (BOX,), (BOX, STALLS), (STALLS, BOX), (FLOOR,), (BOX, FLOOR))),
+        count=st.integers(0, 5),
+    )
+    def allocate(self, user: UUID, address: str, zones: tuple[int, ...], count: int) -> None:
+        self._request("allocate_seats", user, address, {"zones": zones, "count": count})
 
     @rule(
         user=users,

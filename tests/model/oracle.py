@@ -11,6 +11,7 @@ from itertools import groupby
 from uuid import UUID
 
 from holdfast.engine.backend import AdminReply, ExpireReply, Holder, HoldReply, HoldsReply, Position
+from holdfast.engine.choosing import Wish, choose_seats
 from holdfast.engine.layout import CompiledEvent, EventState
 from holdfast.engine.records import HoldRecord, Pair, ZoneCounts
 from holdfast.engine.status import Status
@@ -218,37 +219,50 @@ class Oracle:
         in_the_way = _unique(self.taken[ordinal] for ordinal in _ordinals(rest) if ordinal in self.taken)
         return self._make_room_and_place(holder, rest, places, in_the_way, now_ms)
 
-    def allocate_seats(self, event: CompiledEvent, holder: Holder, zone: int, count: int, now_ms: int) -> HoldReply:
-        if count < 1:
+    def allocate_seats(
+        self, event: CompiledEvent, holder: Holder, zones: Sequence[int], count: int, now_ms: int
+    ) -> HoldReply:
+        if count < 1 or not zones or len(set(zones)) < len(zones):
             return self._refuse(Refusal(Status.INVALID_REQUEST), now_ms)
         if count > event.document.policy.max_seats_per_booking:
             return self._refuse(Refusal(Status.TOO_MANY_SEATS), now_ms)
         if holder.hold_id in self.holds:
             return self._known_hold(holder, now_ms)
         refusal = self._admission(event, now_ms)
-        if not refusal and not self._seats_of(zone):
-            refusal = Refusal(Status.SEAT_NOT_FOUND, quantities=(Pair(zone, count),))
+        if not refusal and (seatless := tuple(Pair(zone, count) for zone in zones if not self._seats_of(zone))):
+            refusal = Refusal(Status.SEAT_NOT_FOUND, quantities=seatless)
         refusal = refusal or self._over_limit(event, holder, count, now_ms)
         if refusal:
             return self._refuse(refusal, now_ms)
 
-        free = {ordinal for ordinal in self._seats_of(zone) if self._seat_state(ordinal) == "."}
+        with_room = [zone for zone in zones if not self._lacking(Counter({zone: count}))]
         expiring: list[Hold] = []
-        run = self._first_run(zone, count, free)
-        if not run:
+        seats = self._choose(with_room, count, expiring)
+        if not seats:
             expiring = self._overdue(now_ms)
-            run = self._first_run(zone, count, free.union(*(_ordinals(hold.seats) for hold in expiring)))
-        if not run:
+            seats = self._choose(zones, count, expiring)
+        if not seats:
             return self._refuse(Refusal(Status.NO_AVAILABLE_SEATS), now_ms)
-        return self._make_room_and_place(holder, tuple(Pair(zone, each) for each in run), (), expiring, now_ms)
+        return self._make_room_and_place(holder, seats, (), expiring, now_ms)
 
-    def _first_run(self, zone: int, count: int, free: set[int]) -> list[int]:
-        """The first so many free seats next to each other in one row: neighbours have neighbouring ordinals."""
-        for first in self._seats_of(zone):
-            run = list(range(first, first + count))
-            if free.issuperset(run):
-                return run
-        return []
+    def _choose(self, zones: Sequence[int], count: int, expiring: Collection[Hold]) -> tuple[Pair, ...]:
+        """The seats that the rules choose in the zones as they are once some holds have ended."""
+        freed = {ordinal for hold in expiring for ordinal in _ordinals(hold.seats)}
+        stretches = [self._draw(zone, freed) for zone in zones]
+        choice = choose_seats(stretches, Wish.under(self.event.document.policy, count))
+        if not choice:
+            return ()
+        zone = self.event.zones[zones[choice.zone]]
+        return tuple(Pair(zone.index, zone.first + place) for place in choice.places)
+
+    def _draw(self, zone: int, freed: Collection[int]) -> bytes:
+        """A zone's stretch of the map."""
+        stretch = self.event.zones[zone]
+        bytes_of = (
+            "." if ordinal in freed else self._seat_state(ordinal) if ordinal in self.event.seat_at else "|"
+            for ordinal in range(stretch.first, stretch.last + 1)
+        )
+        return "".join(bytes_of).encode()
 
     def _make_room_and_place(
         self,

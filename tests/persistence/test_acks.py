@@ -106,7 +106,7 @@ async def test_every_operation_waits_for_its_commit(served: Desk) -> None:
     user, event, backend = uuid4(), served.rig.event, served.backend
     limits = {"user_id": user, "key": "k", "extension_ms": 1000, "total_ms": 3_600_000}
     calls: list[Callable[[UUID], Awaitable[HoldReply | HoldsReply]]] = [
-        lambda hold_id: backend.allocate_seats(event, Holder(hold_id=hold_id, user_id=user), zone=0, count=2),
+        lambda hold_id: backend.allocate_seats(event, Holder(hold_id=hold_id, user_id=user), zones=[0], count=2),
         lambda hold_id: backend.extend_holds(event, [hold_id], **limits),
         lambda hold_id: backend.confirm_holds(event, [hold_id], sale="sale-1", user_id=user),
     ]
@@ -131,7 +131,7 @@ async def test_where_redis_is_enough_nobody_waits(desk: Desk) -> None:
         held = await desk.hold("A-1", user=user, ack=Ack.REDIS)
         assert held.hold_id is not None
         best = await backend.allocate_seats(
-            event, Holder(hold_id=uuid4(), user_id=user), zone=0, count=2, ack=Ack.REDIS
+            event, Holder(hold_id=uuid4(), user_id=user), zones=[0], count=2, ack=Ack.REDIS
         )
         extended = await backend.extend_holds(
             event, [held.hold_id], user_id=user, key="k", extension_ms=1000, total_ms=3_600_000, ack=Ack.REDIS

@@ -102,7 +102,7 @@ async def test_a_seat_that_is_locked_is_taken_at_once(hall: Hall, stranger: Conn
         assert (refused.status, list(refused.seats)) == (Status.SEAT_HELD_BY_ANOTHER_USER, seats(hall, "A-1"))
 
         # The best seats are those that nobody else is about to change,
-        best = await hall.backend.allocate_seats(hall.event, somebody(), zone=0, count=2)
+        best = await hall.backend.allocate_seats(hall.event, somebody(), zones=[0], count=2)
         assert list(best.seats) == seats(hall, "A-2", "A-3")
 
     # and the seat can be had once it was let go.
@@ -316,7 +316,7 @@ async def test_free_seats_are_listed_piece_by_piece(database_dsn: str, monkeypat
 
         # Runs that begin in one piece and end in the next, several in one transaction, are found in order.
         replies = await asyncio.gather(
-            *(hall.backend.allocate_seats(hall.event, somebody(), zone=0, count=count) for count in (3, 4, 2, 2, 2))
+            *(hall.backend.allocate_seats(hall.event, somebody(), zones=[0], count=count) for count in (3, 4, 2, 2, 2))
         )
 
     found = [[hall.event.seat_at[seat.value].seat_id for seat in reply.seats] for reply in replies]

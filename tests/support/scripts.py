@@ -3,7 +3,7 @@
 import re
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID, uuid4
@@ -16,6 +16,7 @@ from holdfast.engine.records import (
     Pair,
     ZoneCounts,
     pack_pairs,
+    pack_stretches,
     unpack_entry,
     unpack_record,
 )
@@ -139,9 +140,11 @@ async def take_places(on: Stage, quantity: int, user: UUID | None = None, **hold
     return await on.backend.hold_seats(on.event, who, quantities=[(1, quantity)])
 
 
-async def allocate(on: Stage, count: int, *, zone: int = 0, user: UUID | None = None, **holder: Any) -> HoldReply:
+async def allocate(
+    on: Stage, count: int, *, zones: Sequence[int] = (0,), user: UUID | None = None, **holder: Any
+) -> HoldReply:
     who = Holder(hold_id=holder.pop("hold_id", None) or uuid4(), user_id=user or uuid4(), **holder)
-    return await on.backend.allocate_seats(on.event, who, zone=zone, count=count)
+    return await on.backend.allocate_seats(on.event, who, zones=zones, count=count)
 
 
 async def held(on: Stage, *seat_ids: str, **holder: Any) -> UUID:
@@ -246,9 +249,7 @@ def _right_arguments(on: Stage) -> dict[str, bytes]:
         "ttl_ms": b"600000",
         "seats": pack_pairs([next(iter(event.seats.values()))]) if event.seats else b"",
         "quantities": b"",
-        "zone": b"%d" % zone.index,
-        "first": b"%d" % zone.first,
-        "last": b"%d" % max(zone.first, zone.last),
+        "stretches": pack_stretches([(zone.index, zone.first, max(zone.first, zone.last))]),
         "count": b"2",
         "retention_ms": b"%d" % RETENTION_MS,
         "limit": b"100",

@@ -222,7 +222,15 @@ def test_the_rules_are_the_limits_of_the_policy() -> None:
     )
     found = compiled(policy=policy, state=EventState.LIVE)
 
-    assert found.rules(max_backlog=4, retention_ms=50_000) == pack_rules((1, 0, 0, 4, 6, 7, 8, 9, 10_000, 50_000))
+    assert found.rules(max_backlog=4, retention_ms=50_000) == pack_rules((1, 0, 0, 4, 6, 7, 8, 9, 10_000, 50_000, 0, 3))
+
+
+def test_the_rules_say_how_seats_are_chosen() -> None:
+    strict = compiled(policy=Policy(orphan_avoidance_strict=True, max_group_split=0))
+    together = compiled(policy=Policy(group_adjacency_strict=True, max_group_split=5))
+
+    assert strict.rules(max_backlog=0, retention_ms=0)[-2:] == b"\x01\x01"
+    assert together.rules(max_backlog=0, retention_ms=0)[-2:] == b"\x00\x00"
 
 
 def test_a_hold_stays_on_record_for_as_long_as_it_counts_in_the_window() -> None:
@@ -234,7 +242,7 @@ def test_a_hold_stays_on_record_for_as_long_as_it_counts_in_the_window() -> None
 def test_no_limit_is_zero() -> None:
     found = compiled(policy=Policy(rate_limit_seats=0), state=EventState.LIVE)
 
-    assert found.rules(max_backlog=0, retention_ms=0) == pack_rules((1, 0, 0, 0, 10, 0, 0, 0, 300_000, 300_000))
+    assert found.rules(max_backlog=0, retention_ms=0) == pack_rules((1, 0, 0, 0, 10, 0, 0, 0, 300_000, 300_000, 0, 3))
 
 
 def test_a_hold_lives_as_long_as_the_policy_says() -> None:
