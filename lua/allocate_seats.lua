@@ -59,8 +59,8 @@ local MAX_ORDINAL = 16777215
 local MAX_STRETCHES_BYTES = 1000
 local STRETCH = '>I2I4I4'
 local STRETCH_BYTES = 10
-local units, fields, zone_names, firsts_of, lasts_of, totals = integer(ARG_COUNT, 1, MAX_ORDINAL), { 'version' }, {}, {},
-  {}, {}
+local units, fields = integer(ARG_COUNT, 1, MAX_ORDINAL), { 'version' }
+local zone_names, firsts_of, lasts_of, totals = {}, {}, {}, {}
 well_formed = well_formed and units and #ARG_STRETCHES > 0 and #ARG_STRETCHES % STRETCH_BYTES == 0
   and #ARG_STRETCHES <= MAX_STRETCHES_BYTES
 for at = 1, well_formed and #ARG_STRETCHES or 0, STRETCH_BYTES do
