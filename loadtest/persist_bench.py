@@ -27,6 +27,7 @@ from holdfast.persistence.marks import follow_marks
 from holdfast.persistence.migrate import migrate
 from holdfast.persistence.persister import Persister
 from holdfast.persistence.pool import Pool, open_pool
+from holdfast.persistence.sql import query
 
 SHARDS = 16
 CALLERS = 64
@@ -89,6 +90,7 @@ async def _run(
         pool = await stack.enter_async_context(
             open_pool(postgres_dsn, name="bench", statement_timeout_ms=None, resets=False)
         )
+        await pool.execute(query("open_shards"), list(range(SHARDS)), FIRST_EPOCH)
         backend = RedisBackend(wire, shards=SHARDS, epoch=FIRST_EPOCH)
         bench = PersistBench(redis, pool, backend, size)
         report(f"draining {size.drained:,} entries against plain inserts of the same rows …")
