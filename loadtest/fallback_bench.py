@@ -98,6 +98,7 @@ async def _run(
         await open_shards(redis, SHARDS)
         wire = await stack.enter_async_context(Wire(redis_url, timeout_s=30))
         beside = await stack.enter_async_context(open_pool(postgres_dsn, name="bench"))
+        await beside.execute(query("open_shards"), list(range(SHARDS)), FIRST_EPOCH)
         pool = await stack.enter_async_context(open_pool(await _fallback_database(postgres_dsn), name="bench fallback"))
         async with pool.acquire() as connection:
             await connection.execute(query("serve_shards_here"), list(range(SHARDS)), DB_EPOCH)
