@@ -26,6 +26,8 @@ StartUp = Callable[..., Up]
 def test_the_call_that_up_prints_reserves_a_seat(up: StartUp) -> None:
     command = up()
     command.ready()
+    # What runs is published before it is announced.
+    wait_until(lambda: "stop it" in command.stdout, "the announcement is printed")
     (line,) = [line for line in command.stdout.splitlines() if line.startswith("  try it")]
     call = shlex.split(line.removeprefix("  try it"))
 
