@@ -209,9 +209,9 @@ def test_the_log_is_json_unless_text_is_asked_for(holdfast: StartCommand, databa
 
 
 def _complaint(log: str) -> str:
-    """The line, whole, that says that Redis cannot be followed; empty until there is one."""
+    """The line, whole, that says that Redis is away; empty until there is one."""
     whole = log.splitlines(keepends=True)
-    return next((line for line in whole if "the hot cache cannot follow the log" in line and line.endswith("\n")), "")
+    return next((line for line in whole if "Redis does not answer" in line and line.endswith("\n")), "")
 
 
 def numbers_dir(pid: int) -> Path:
