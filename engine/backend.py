@@ -48,9 +48,13 @@ class Position(msgspec.Struct, frozen=True, order=True):
     seq: int
 
 
+# When a refusal lifts whose cause is final: the seat is sold.
+NEVER_MS = -1
+
+
 class HoldReply(msgspec.Struct, frozen=True):
-    """The answer to a request to hold. For a refusal `until_ms` says when it may lift, `seats` and `quantities` what
-    is in the way."""
+    """The answer to a request to hold. For a refusal `until_ms` says when it may lift, 0 if that is not known, and
+    `seats` and `quantities` what is in the way."""
 
     status: Status
     hold_id: UUID | None

@@ -14,15 +14,18 @@ from uuid import UUID
 import msgspec
 from redis.asyncio import Redis
 
+from holdfast.engine.backend import NEVER_MS
 from holdfast.engine.epochs import Epochs
 from holdfast.engine.log import Fields, follow_logs
 from holdfast.engine.records import seats_of_blocks, seats_of_hold, unpack_scope
 
-_FOR_GOOD_MS = 1 << 62
+# Later than every hold ends, and what a caller is told instead.
+_SOLD_MS, _BLOCKED_MS = 1 << 62, 1 << 61
+_TOLD_MS = {_SOLD_MS: NEVER_MS, _BLOCKED_MS: 0}
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A seat that cannot be had. `until_ms` is 0 when it is sold or blocked."""
+    """A seat that cannot be had. `until_ms` is NEVER_MS when it is sold, and 0 when it is blocked."""
 
     until_ms: int
 
@@ -51,7 +54,7 @@ class HotCache:
         holder, until_ms = found
         if holder == user_id.int or until_ms <= now_ms:
             return None
-        return Taken(0 if until_ms == _FOR_GOOD_MS else until_ms)
+        return Taken(_TOLD_MS.get(until_ms, until_ms))
 
     async def follow(self, redis: Redis, epochs: Epochs) -> None:
         """Feed the cache from the logs of the shards that Redis serves until cancelled; empty and silent afterwards.
@@ -92,8 +95,10 @@ class HotCache:
             case b"release" | b"expire" | b"unblock":
                 for seat in seats_of_blocks(fields):
                     self._seats.pop((organization, event, seat), None)
-            case b"sell" | b"block":
-                self._take(organization, event, seats_of_blocks(fields), (None, _FOR_GOOD_MS))
+            case b"sell":
+                self._take(organization, event, seats_of_blocks(fields), (None, _SOLD_MS))
+            case b"block":
+                self._take(organization, event, seats_of_blocks(fields), (None, _BLOCKED_MS))
             case b"open" | b"close":
                 for key in [key for key in self._seats if key[:2] == (organization, event)]:
                     del self._seats[key]

@@ -20,7 +20,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What went wrong. `error` is the reason a program can rely on, `detail` a sentence for a person."""
+    """What went wrong. `error` is the reason a program can rely on, `detail` a sentence for a person.
+
+    `current_status` is that of the seats named: held, sold (one of them at least), or blocked.
+    """
 
     type: str
     title: str
@@ -28,6 +31,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str
     detail: str
     retry_after_seconds: int | None = None
+    current_status: str | None = None
     expires_at: datetime | None = None
     expires_in: int | None = None
     seats: tuple[str, ...] | None = None
@@ -163,6 +167,7 @@ def problem(
     detail: str | None = None,
     *,
     retry_after_seconds: int | None = None,
+    current_status: str | None = None,
     expires_at: datetime | None = None,
     expires_in: int | None = None,
     seats: tuple[str, ...] | None = None,
@@ -179,6 +184,7 @@ def problem(
         error=error,
         detail=detail or reason.detail,
         retry_after_seconds=retry_after_seconds or reason.retry_after_seconds,
+        current_status=current_status,
         expires_at=expires_at,
         expires_in=expires_in,
         seats=seats,

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.engine.acks import Ack
-from holdfast.engine.backend import Holder, HoldReply, Position
+from holdfast.engine.backend import NEVER_MS, Holder, HoldReply, Position
 from holdfast.engine.hold_ids import derived_hold_id, new_hold_id
 from holdfast.engine.layout import CompiledEvent
 from holdfast.engine.policy import AckRule, Policy
@@ -193,7 +193,7 @@ def refuse_hold(
         seat_ids=seat_ids,
         caller=call.caller,
     )
-    lifts_in_s = max(0, -(-(until_ms - now_ms) // 1000)) if until_ms else None
+    lifts_in_s = max(0, -(-(until_ms - now_ms) // 1000)) if until_ms > 0 else None
     limit = _LIMITS.get(status)
     if limit is not None:
         retry_after_s = max(1, lifts_in_s) if lifts_in_s is not None else _RETRY_LATER_S
@@ -207,7 +207,8 @@ def refuse_hold(
         document = _recent_refusals[key] = encode_problem(
             problem(
                 reason_of(status),
-                expires_at=datetime.fromtimestamp(until_ms / 1000, UTC) if until_ms else None,
+                current_status=_current_status(status, until_ms) if seats else None,
+                expires_at=datetime.fromtimestamp(until_ms / 1000, UTC) if until_ms > 0 else None,
                 expires_in=lifts_in_s,
                 seats=tuple(event.seat_at[seat.value].seat_id for seat in seats if seat.value in event.seat_at) or None,
                 zones=tuple(event.zones[zone].document.zone_id for zone, _ in quantities if zone < len(event.zones))
@@ -215,6 +216,13 @@ def refuse_hold(
             )
         )
     return call.refuse_encoded(document)
+
+
+def _current_status(status: Status, until_ms: int) -> str | None:
+    """What the seats in the way are, by what the engine says of them."""
+    if status is Status.SEAT_NOT_AVAILABLE:
+        return "sold" if until_ms == NEVER_MS else "blocked"
+    return "held" if status is Status.SEAT_HELD_BY_ANOTHER_USER else None
 
 
 def state_limits(call: Call, event: CompiledEvent) -> None:

@@ -89,7 +89,7 @@ async def reserve(call: Call, body: ReserveRequest) -> web.StreamResponse:
             event.organization_id, event.event_id, seat.value, user_id=call.principal.user_id, now_ms=now_ms
         )
         if taken is not None:
-            status = Status.SEAT_HELD_BY_ANOTHER_USER if taken.until_ms else Status.SEAT_NOT_AVAILABLE
+            status = Status.SEAT_HELD_BY_ANOTHER_USER if taken.until_ms > 0 else Status.SEAT_NOT_AVAILABLE
             count_hold(status, REDIS, HOT, time.time() - now_ms / 1000)
             return refuse_hold(
                 call, event, status, seat_ids=(seat_id,), until_ms=taken.until_ms, now_ms=now_ms, seats=(seat,)

@@ -31,7 +31,7 @@
 -- Reply:
 --   1 status     int    one of the statuses
 --   2 hold       bytes  id of the hold that answers the request, or empty
---   3 until_ms   int    when that hold ends; for a refusal when it may lift, 0 if unknown
+--   3 until_ms   int    when that hold ends; for a refusal when it may lift, 0 if unknown, -1 if never
 --   4 now_ms     int    the server's clock
 --   5 seq        int    log entry that must be persisted before the reply is durable, 0 if none
 --   6 seats      pairs  the hold's seats; for a refusal the seats in the way

@@ -7,13 +7,13 @@ import msgspec
 
 from holdfast.engine import choosing
 from holdfast.engine.audit import Actor
-from holdfast.engine.backend import Holder, HoldReply, Position
+from holdfast.engine.backend import NEVER_MS, Holder, HoldReply, Position
 from holdfast.engine.choosing import choose_seats, draw_stretch
 from holdfast.engine.layout import MAX_ORDINALS, CompiledEvent
 from holdfast.engine.records import Pair
 from holdfast.engine.status import Status
 from holdfast.persistence.operations import read_caller
-from holdfast.persistence.row_lock_view import ACTIVE, AVAILABLE, HELD, Asks, Held, View, units_by_zone
+from holdfast.persistence.row_lock_view import ACTIVE, AVAILABLE, HELD, SOLD, Asks, Held, View, units_by_zone
 
 MAX_UNITS = 100
 MAX_ZONES = 100
@@ -297,7 +297,9 @@ def _obstacle(view: View, wish: Wish) -> Refusal | None:
     if not reasons:
         return None
     worst = min(reasons)
-    lifts_ms = lifts_ms if worst == Status.SEAT_HELD_BY_ANOTHER_USER else 0
+    if worst != Status.SEAT_HELD_BY_ANOTHER_USER:
+        states = {view.seats[seat.value].status for seat in reasons[worst] if seat.value in view.seats}
+        lifts_ms = NEVER_MS if SOLD in states else 0
     return Refusal(worst, lifts_ms, seats=tuple(reasons[worst]))
 
 

@@ -1,6 +1,8 @@
 -- Looks at every seat asked for: `refusal` is the status that takes precedence, `in_the_way` the seats that cause it
--- and `lifts_ms` when the last of them may come free. `own_hold` is a live hold by which the user has some of the
--- seats, `own_seats` the places of those in the list. A hold past its time is no obstacle: it goes to `due_ids`.
+-- and `lifts_ms` when the last of them may come free, which one that is sold never does. `own_hold` is a live hold by
+-- which the user has some of the seats, `own_seats` the places of those in the list. A hold past its time is no
+-- obstacle: it goes to `due_ids`.
+local NEVER_MS = -1
 local in_the_way, own_hold, own_seats, due_ids, due_seen = '', nil, nil, nil, nil
 for at = 1, #seats, PAIR_BYTES do
   local _, ordinal = struct.unpack(PAIR, seats, at)
@@ -8,7 +10,7 @@ for at = 1, #seats, PAIR_BYTES do
   if byte ~= '.' then
     local status, free_at_ms = SEAT_NOT_FOUND, 0
     if byte == 's' or byte == 'b' or byte == 'c' then
-      status = SEAT_NOT_AVAILABLE
+      status, free_at_ms = SEAT_NOT_AVAILABLE, byte == 's' and NEVER_MS or 0
     elseif byte == 'h' then
       local owner = call('GETRANGE', KEY_OWNERS, ordinal * ID_BYTES, ordinal * ID_BYTES + ID_BYTES - 1)
       free_at_ms = tonumber(call('ZSCORE', KEY_EXPIRY, owner))
@@ -29,7 +31,7 @@ for at = 1, #seats, PAIR_BYTES do
     end
     if status and status == refusal then
       in_the_way = in_the_way .. string.sub(seats, at, at + PAIR_BYTES - 1)
-      lifts_ms = math.max(lifts_ms, free_at_ms)
+      lifts_ms = math.min(lifts_ms, free_at_ms) < 0 and NEVER_MS or math.max(lifts_ms, free_at_ms)
     end
   end
 end

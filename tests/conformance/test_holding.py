@@ -9,7 +9,7 @@ import pytest
 from conformance.halls import Hall, OpenHall, change, held, hold, letters, seats, somebody, unchanged
 
 from holdfast.engine.audit import Caller
-from holdfast.engine.backend import HoldReply
+from holdfast.engine.backend import NEVER_MS, HoldReply
 from holdfast.engine.layout import EventState, Policy, compile_event
 from holdfast.engine.records import Pair
 from holdfast.engine.status import Status
@@ -399,6 +399,17 @@ async def test_a_refusal_says_what_is_in_the_way_and_when_it_may_lift(hall: Hall
     assert list(taken.seats) == seats(hall, "A-2", "A-1")
     assert taken.until_ms == second.until_ms > first.until_ms
     assert list(full.quantities) == [Pair(1, 3)]
+
+
+async def test_what_is_sold_never_lifts_and_of_what_is_blocked_nobody_knows(hall: Hall) -> None:
+    sold = await held(hall, "A-1")
+    await hall.backend.confirm_holds(hall.event, [sold], sale="sale-1", user_id=None)
+    await hall.backend.block_seats(hall.event, seats=seats(hall, "A-2"))
+
+    replies = [await hold(hall, *wish) for wish in (("A-1",), ("A-2",), ("A-1", "A-2"), ("A-2", "A-1"))]
+
+    assert {reply.status for reply in replies} == {Status.SEAT_NOT_AVAILABLE}
+    assert [reply.until_ms for reply in replies] == [NEVER_MS, 0, NEVER_MS, NEVER_MS]
 
 
 async def test_the_gravest_reason_is_the_answer(hall: Hall) -> None:

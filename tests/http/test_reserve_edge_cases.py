@@ -8,9 +8,11 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import msgspec
+import pytest
 
 from holdfast.engine.layout import EventState
 from holdfast.engine.policy import AckRule
+from holdfast.http.stores import hot_cache_key
 from support.engine import document
 from support.front_end import FrontEnd, serving
 from support.persisting import running
@@ -155,8 +157,30 @@ async def test_seat_already_sold(front: FrontEnd) -> None:
 
     reply = await front.reserve("A-1", user=uuid4())
 
-    assert (reply.status, reply.error) == (409, "seat_not_available")
+    assert (reply.status, reply.error, reply.body["current_status"]) == (409, "seat_not_available", "sold")
     assert "expires_at" not in reply.body
+
+
+@pytest.mark.parametrize("end", ["held", "sold", "blocked"])
+async def test_a_refusal_says_what_the_seat_is_and_never_whose(front: FrontEnd, end: str) -> None:
+    """The same from the script and from what this process remembers."""
+    backend, seat = front.rig.on.backend, front.event.seats["A-1"]
+    if end == "blocked":
+        await backend.block_seats(front.event, seats=[seat])
+    else:
+        held = await front.reserve("A-1")
+    if end == "sold":
+        await backend.confirm_holds(front.event, [UUID(held.data["hold_id"])], sale="sale-1", user_id=None)
+    remembered = front.client.server.app[hot_cache_key]
+    who = (front.event.organization_id, front.event.event_id, seat.value)
+    await eventually(lambda: remembered.taken(*who, user_id=uuid4(), now_ms=1) is not None, "the seat is remembered")
+
+    # A request with a key goes past what this process remembers.
+    replies = [await front.reserve("A-1", user=uuid4(), headers=key) for key in ({}, {"Idempotency-Key": "click-1"})]
+
+    for reply in replies:
+        assert (reply.status, reply.body["current_status"], reply.body["seats"]) == (409, end, ["A-1"])
+        assert str(front.user) not in str(reply)
 
 
 async def test_event_draft_archived(front: FrontEnd) -> None:

@@ -7,7 +7,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from holdfast.engine.backend import Holder
+from holdfast.engine.backend import NEVER_MS, Holder
 from holdfast.engine.layout import EventState, ZoneDocument, ZoneType, compile_event
 from holdfast.engine.policy import Policy
 from holdfast.engine.records import pack_pairs, unpack_blocks, unpack_record
@@ -409,7 +409,7 @@ async def test_seat_not_available_because_it_is_sold(on: Stage) -> None:
 
     assert reply.status is Status.SEAT_NOT_AVAILABLE
     assert reply.seats == pairs(on, "A-1")
-    assert reply.until_ms == 0
+    assert reply.until_ms == NEVER_MS
 
 
 async def test_seat_not_available_to_the_buyer_of_it(on: Stage) -> None:
@@ -426,8 +426,9 @@ async def test_seat_not_available_because_it_is_kept_back(on: Stage, byte: bytes
     await on.redis.setrange(on.keys.key("map"), ordinal, byte)
 
     async with unchanged(on):
-        assert (await on.hold("A-1")).status is Status.SEAT_NOT_AVAILABLE
+        reply = await on.hold("A-1")
 
+    assert (reply.status, reply.until_ms) == (Status.SEAT_NOT_AVAILABLE, 0)
     await on.redis.setrange(on.keys.key("map"), ordinal, b".")
 
 
@@ -455,7 +456,7 @@ async def test_what_can_never_be_had_takes_precedence(on: Stage) -> None:
         all_three = await on.backend.hold_seats(on.event, who, seats=[*pairs(on, "A-2", "A-1"), (0, SEPARATOR)])
 
     assert (both.status, both.seats) == (Status.SEAT_NOT_AVAILABLE, pairs(on, "A-1"))
-    assert both.until_ms == 0
+    assert both.until_ms == NEVER_MS
     assert (all_three.status, all_three.seats) == (Status.SEAT_NOT_FOUND, ((0, SEPARATOR),))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from uuid import UUID
 
-from holdfast.engine.backend import AdminReply, ExpireReply, Holder, HoldReply, HoldsReply, Position
+from holdfast.engine.backend import NEVER_MS, AdminReply, ExpireReply, Holder, HoldReply, HoldsReply, Position
 from holdfast.engine.choosing import Wish, choose_seats
 from holdfast.engine.layout import CompiledEvent, EventState
 from holdfast.engine.records import HoldRecord, Pair, ZoneCounts
@@ -328,7 +328,10 @@ class Oracle:
             return None
         worst = min(reasons)
         held = worst == Status.SEAT_HELD_BY_ANOTHER_USER
-        lifts_ms = max(self.taken[seat.value].ends_ms for seat in reasons[worst]) if held else 0
+        if held:
+            lifts_ms = max(self.taken[seat.value].ends_ms for seat in reasons[worst])
+        else:
+            lifts_ms = NEVER_MS if "s" in [self._seat_state(seat.value) for seat in reasons[worst]] else 0
         return Refusal(worst, lifts_ms, seats=tuple(reasons[worst]))
 
     @staticmethod
