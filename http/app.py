@@ -6,7 +6,7 @@ from pathlib import Path
 from aiohttp import web
 
 from holdfast.engine.settings import Settings
-from holdfast.http import catalogue, checkouts, events, health, holds, live, metrics, reserve, stores
+from holdfast.http import admin_seats, catalogue, checkouts, events, health, holds, live, metrics, reserve, stores
 from holdfast.http.auth import Authenticator
 from holdfast.http.clients import ClientAddresses
 from holdfast.http.endpoints import add_endpoints, addresses_key, authenticator_key
@@ -20,6 +20,7 @@ ENDPOINTS = [
     *events.endpoints,
     *live.endpoints,
     *catalogue.endpoints,
+    *admin_seats.endpoints,
     *health.endpoints,
     *metrics.endpoints,
 ]

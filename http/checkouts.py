@@ -31,6 +31,7 @@ from holdfast.http.holding import CartToken, find_event
 from holdfast.http.repeats import REPEAT_ERRORS, REPEAT_HEADERS, repeatable
 from holdfast.http.stores import checkouts_key, refusals_key
 from holdfast.http.tokens import Role
+from holdfast.http.units import Notes
 from holdfast.http.whole_response import WholeResponse
 
 endpoints = Endpoints()
@@ -40,8 +41,14 @@ STAFF = frozenset({Role.ORGANIZER, Role.ADMIN, Role.SERVICE})
 
 _ENGINE_ERRORS = (*reasons_of(Status.FENCED), *REPEAT_ERRORS)
 
-Notes = Annotated[str, Meta(max_length=500, description="why, for the audit")]
-Reference = Annotated[str, Meta(max_length=200, description="what the payment side calls the payment; for the audit")]
+Reference = Annotated[
+    str,
+    Meta(
+        max_length=200,
+        pattern=r"^[^\x00-\x1f\x7f]*$",
+        description="what the payment side calls the payment; for the audit",
+    ),
+]
 
 
 class StartCheckout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

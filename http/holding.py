@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Annotated
+from typing import Annotated, TypeVar
 from uuid import UUID
 
 import msgspec
 from msgspec import Meta
 
 from holdfast.engine.acks import Ack
-from holdfast.engine.backend import NEVER_MS, Holder, HoldReply, Position
+from holdfast.engine.backend import NEVER_MS, AdminReply, Holder, HoldReply, Position
 from holdfast.engine.hold_ids import derived_hold_id, new_hold_id
 from holdfast.engine.layout import CompiledEvent
 from holdfast.engine.policy import AckRule, Policy
@@ -91,6 +91,8 @@ _RECENT_REFUSALS_MAX = 1000
 _stated_limits: dict[str, str] = {}
 _STATED_LIMITS_MAX = 1000
 
+_Reply = TypeVar("_Reply", HoldReply, AdminReply)
+
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -145,6 +147,15 @@ async def despite_changes(
 ) -> tuple[CompiledEvent, HoldReply]:
     """Try, and try again with the event as it is now when it has changed; the result is counted."""
     began = time.perf_counter()
+    event, reply = await with_current(call, event, attempt)
+    count_hold(reply.status, REDIS, REDIS, time.perf_counter() - began)
+    return event, reply
+
+
+async def with_current(
+    call: Call, event: CompiledEvent, attempt: Callable[[CompiledEvent], Awaitable[_Reply]]
+) -> tuple[CompiledEvent, _Reply]:
+    """Try, and try again with the event as it is now when it has changed."""
     reply = await attempt(event)
     for pause_s in _STALE_PAUSES_S:
         if reply.status is not Status.STALE_CONFIG:
@@ -154,7 +165,6 @@ async def despite_changes(
         if changed is None:
             raise Refused(problem(reason_of(Status.EVENT_NOT_FOUND)))
         event, reply = changed, await attempt(changed)
-    count_hold(reply.status, REDIS, REDIS, time.perf_counter() - began)
     return event, reply
 
 

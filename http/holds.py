@@ -40,6 +40,7 @@ from holdfast.http.holding import (
     time_left,
 )
 from holdfast.http.stores import catalogue_key, holds_key
+from holdfast.http.units import Id, find_seats, find_zone
 from holdfast.http.whole_response import WholeResponse
 from holdfast.http.zone_access import ACCESS_ERRORS, admit, offer_selection
 
@@ -48,7 +49,6 @@ endpoints = Endpoints()
 _UNITS_MAX = 100
 _ZONES_MAX = 100
 
-Id = Annotated[str, Meta(min_length=1, max_length=200)]
 Units = Annotated[int, Meta(ge=1, le=_UNITS_MAX)]
 
 
@@ -312,18 +312,14 @@ def _find_wish(event: CompiledEvent, body: HoldRequest) -> _Wish:
         raise Refused(problem("invalid_request", "Ask for seats and quantities, or for the best available."))
     if body.best_available is not None:
         return _find_best(event, body.best_available)
-    if unknown := tuple(seat for seat in body.seats if seat not in event.seats):
-        raise Refused(problem(reason_of(Status.SEAT_NOT_FOUND), seats=unknown))
-    if len(set(body.seats)) < len(body.seats):
-        raise Refused(problem("invalid_request", "A seat is named twice."))
-    quantities = tuple(Pair(_find_zone(event, wish.zone_id), wish.quantity) for wish in body.quantities)
-    return _Wish(tuple(event.seats[seat] for seat in body.seats), quantities)
+    seats = find_seats(event, body.seats)
+    return _Wish(seats, tuple(Pair(find_zone(event, wish.zone_id), wish.quantity) for wish in body.quantities))
 
 
 def _find_best(event: CompiledEvent, best: BestAvailable) -> _Wish:
     if (best.zone_id is None) == (not best.zones):
         raise Refused(problem("invalid_request", "Ask for the best available of zone_id, or of zones."))
-    zones = tuple(_find_zone(event, each) for each in best.zones or (best.zone_id or "",))
+    zones = tuple(find_zone(event, each) for each in best.zones or (best.zone_id or "",))
     if len(set(zones)) < len(zones):
         raise Refused(problem("invalid_request", "A zone is named twice."))
     seatless = [zone for zone in zones if not event.zones[zone].document.zone_type.seated]
@@ -342,13 +338,6 @@ def _say(reply: HoldReply, split: str, left_s: int) -> str:
         return f"You already hold this, for {say_time(left_s)} more."
     reserved = f"Reserved for {say_time(left_s)}. Proceed to checkout."
     return f"Your group is split: {split}. {reserved}" if split else reserved
-
-
-def _find_zone(event: CompiledEvent, zone_id: str) -> int:
-    zone = event.zone_index.get(zone_id)
-    if zone is None:
-        raise Refused(problem(reason_of(Status.SEAT_NOT_FOUND), zones=(zone_id,)))
-    return zone
 
 
 def _extension_key(call: Call) -> str:

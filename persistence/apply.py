@@ -195,7 +195,8 @@ async def _apply_sales(connection: asyncpg.Connection, sales: Sequence[Sell]) ->
 async def _administer(connection: asyncpg.Connection, operation: Administer) -> None:
     entry, caller = operation.entry, operation.caller
     number = f"{entry.epoch}-{entry.seq}"
-    who = (moment(entry.at_ms), caller.address, caller.user_agent, caller.request_id, number)
+    told = (moment(entry.at_ms), caller.address, caller.user_agent, caller.request_id, number)
+    who = (*told, caller.user_id, caller.notes)
     if operation.block is not None:
         await connection.execute(
             query("apply_block"),

@@ -11,6 +11,8 @@
 -- $9 user_agent text: the caller's name
 -- $10 request_id text: the request
 -- $11 entry text: the log entry
+-- $12 actor text: who asked for it, empty for nobody in particular
+-- $13 notes text: why, empty for no reason given
 WITH told AS (
     SELECT FROM audit_log WHERE organization_id = $2 AND created_at = $7 AND event_id = $1 AND changes ->> 'entry' = $11
 ), changed AS (
@@ -46,6 +48,7 @@ INSERT INTO audit_log (organization_id, event_id, action, entity_type, entity_id
     created_at)
 SELECT $2, $1, CASE WHEN $4 THEN 'seats_blocked' ELSE 'seats_unblocked' END, 'Event', $1::text,
     jsonb_build_object('seat_ids', (SELECT seat_ids FROM lists), 'zones', to_jsonb($5::int[]),
-        'quantities', to_jsonb($6::int[]), 'entry', $11::text),
+        'quantities', to_jsonb($6::int[]), 'entry', $11::text)
+        || jsonb_strip_nulls(jsonb_build_object('changed_by', nullif($12::text, ''), 'notes', nullif($13::text, ''))),
     $8, $9, $10, $7
 WHERE NOT EXISTS (SELECT FROM told)

@@ -14,6 +14,8 @@
 -- $12 user_agent text: the caller's name
 -- $13 request_id text: the request
 -- $14 entry text: the log entry
+-- $15 actor text: who asked for it, empty for nobody in particular
+-- $16 notes text: why, empty for no reason given
 WITH told AS (
     SELECT FROM audit_log WHERE organization_id = $2 AND created_at = $10 AND event_id = $1 AND changes ->> 'entry' = $14
 ), changed AS (
@@ -33,6 +35,7 @@ INSERT INTO audit_log (organization_id, event_id, action, entity_type, entity_id
     created_at)
 SELECT $2, $1, $3, 'Event', $1::text,
     jsonb_build_object('version', $4::text, 'state', $5::text, 'zones', to_jsonb($8::int[]), 'capacities', to_jsonb($9::int[]),
-        'entry', $14::text),
+        'entry', $14::text)
+        || jsonb_strip_nulls(jsonb_build_object('changed_by', nullif($15::text, ''), 'notes', nullif($16::text, ''))),
     $11, $12, $13, $10
 WHERE NOT EXISTS (SELECT FROM told)
