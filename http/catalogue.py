@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta
 
-from holdfast.engine.layout import Name
+from holdfast.engine.layout import Name, ZoneDocument, ZoneType
 from holdfast.engine.layout_checks import LayoutError
 from holdfast.engine.plan import LayoutDocument
 from holdfast.engine.policy import PolicyError, SeatingPolicy
@@ -38,6 +38,12 @@ ADMINS = frozenset({Role.ADMIN})
 
 # A hundred thousand seats with coordinates take about fifteen million bytes.
 DOCUMENT_BYTES_MAX = 64 << 20
+
+_EXAMPLE_LAYOUT = LayoutDocument(
+    venue_id=UUID("1d4b0f3e-52c5-5a0c-9f5e-7b3a0f6f3c11"),
+    name="Main Hall, standing",
+    zones=(ZoneDocument("floor", ZoneType.GA_STANDING, "Floor", 300),),
+)
 
 endpoints = Endpoints()
 
@@ -146,6 +152,7 @@ async def venue(call: Call) -> web.StreamResponse:
     body=LayoutDocument,
     replies={200: LayoutSaved},
     errors=("catalogue_conflict",),
+    example=_EXAMPLE_LAYOUT,
     body_bytes_max=DOCUMENT_BYTES_MAX,
     tag="catalogue",
 )

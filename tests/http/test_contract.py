@@ -1,7 +1,8 @@
 """What `/openapi.json` says and what the front end does are the same.
 
 schemathesis makes up requests from the description, good and bad ones, and compares each answer with it: never a server
-error, and no status, content type, content or header that is not described.
+error, and no status, content type, content or header that is not described. Before those it sends every operation the
+request that the description itself gives as an example, about things that exist, which has to succeed.
 """
 
 import asyncio
@@ -38,11 +39,19 @@ PLACES = {
     "header.Idempotency-Key": "keys",
 }
 
-# The same for single operations: what is cancelled cannot be paid.
-PLACES_OF = {"complete_checkout": {"path.checkout": "payable"}}
+# The same for single operations, each with things of its own where others would use them up.
+PLACES_OF = {
+    "complete_checkout": {"path.checkout": "payable"},
+    "release": {"path.hold": "given_up"},
+    "release_seats": {"body.seats[*]": "freed"},
+    "delete_member": {"path.user": "leaving"},
+    "block_seats": {"body.seats[*]": "blocked"},
+    "unblock_seats": {"body.seats[*]": "blocked"},
+}
 
 # Runs inside of schemathesis.
 OWN_CHECK = '''
+import json
 from pathlib import Path
 
 import schemathesis
@@ -60,14 +69,23 @@ def headers_are_described(ctx, response, case):
         known = FOR_ALL | {name.lower() for name, _ in described.headers.items()}
         unknown = {name.lower() for name in response.headers} - known - {"transfer-encoding"}
         assert not unknown, f"not described: {sorted(unknown)}"
+
+
+@schemathesis.hook
+def before_add_examples(context, examples):
+    """What is described as an example is sent about things that exist."""
+    sure = json.loads(Path("sure.json").read_text())[context.operation.definition.raw["operationId"]]
+    examples.append(context.operation.Case(**sure))
 '''
 
 
 async def test_every_answer_is_as_described(redis_url: str, database_dsn: str, tmp_path: Path) -> None:
     async with serving(redis_url, database_dsn, with_uuids()) as front:
-        operations = await _operations(front)
+        operations, things = await _operations(front), await _things(front)
+        sure = {operation["operationId"]: _sure_request(operation, things) for operation in operations}
         (tmp_path / "own_check.py").write_text(OWN_CHECK)
-        (tmp_path / "schemathesis.toml").write_text(_configuration(front, operations, await _things(front)))
+        (tmp_path / "sure.json").write_bytes(msgspec.json.encode(sure))
+        (tmp_path / "schemathesis.toml").write_text(_configuration(front, operations, things))
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "schemathesis.cli", "run", str(front.client.make_url("/openapi.json"))),
             cwd=tmp_path,
@@ -90,34 +108,63 @@ async def _operations(front: FrontEnd) -> list[dict[str, Any]]:
 async def _things(front: FrontEnd) -> dict[str, list[str]]:
     """What the requests may name."""
     seats = list(front.event.seats)
-    holds = [await reserve(front, seat) for seat in seats[:2]]
+    holds = [await reserve(front, seat) for seat in seats[:3]]
     checkouts = []
-    for cart, seat in (("cancelled", seats[2]), ("paid", seats[3])):
+    for cart, seat in (("cancelled", seats[3]), ("paid", seats[4])):
         await reserve(front, seat, cart=cart)
         checkouts.append(await checked_out(front, cart=cart))
-    member, layout = uuid4(), uuid4()
+    # The cart of the example of a checkout.
+    await reserve(front, seats[5], cart="cart-1")
+    members, layout = [str(uuid4()) for _ in range(2)], uuid4()
     venue = await front.call("POST", "/api/admin/venues", {"name": "Hall"}, role=Role.ADMIN)
-    await front.call("PUT", f"/api/admin/members/{member}", {"tier": "friend"}, role=Role.ADMIN)
     plan = {
         "venue_id": venue.data["venue_id"],
         "name": "Plan",
         "zones": [{"zone_id": "floor", "zone_type": "ga_standing", "name": "Floor", "capacity": 10}],
     }
-    saved = await front.call("PUT", f"/api/admin/layouts/{layout}", plan, role=Role.ADMIN)
-    assert saved.status == 200, saved
+    for path, content in (
+        *((f"members/{member}", {"tier": "friend"}) for member in members),
+        (f"layouts/{layout}", plan),
+        ("policies", {}),
+    ):
+        saved = await front.call("PUT", f"/api/admin/{path}", content, role=Role.ADMIN)
+        assert saved.status == 200, saved
     return {
         "events": [str(front.event.event_id)],
-        "seats": seats,
+        "seats": seats[:20],
+        "freed": seats[10:20],
+        "blocked": seats[20:],
         "zones": [zone.zone_id for zone in front.event.document.zones],
-        "holds": list(map(str, holds)),
+        "holds": list(map(str, holds[:2])),
+        "given_up": list(map(str, holds[2:])),
         "checkouts": checkouts[:1],
         "payable": checkouts[1:],
         "venues": [venue.data["venue_id"]],
         "layouts": [str(layout)],
-        "users": [str(member)],
+        "users": members[:1],
+        "leaving": members[1:],
         # So many that most requests have one of their own.
         "keys": [f"key-{number}" for number in range(1000)],
     }
+
+
+def _sure_request(operation: dict[str, Any], things: dict[str, list[str]]) -> dict[str, Any]:
+    """The example of an operation, with what exists in the places of what it names."""
+    places = PLACES | PLACES_OF.get(operation["operationId"], {})
+    named = [each["name"] for each in operation["parameters"] if each["in"] == "path"]
+    sure: dict[str, Any] = {"path_parameters": {name: things[places[f"path.{name}"]][0] for name in named}}
+    if "requestBody" in operation:
+        (media_type, content), *_ = operation["requestBody"]["content"].items()
+        sure |= {"body": _with_things(content["example"], "body", places, things), "media_type": media_type}
+    return sure
+
+
+def _with_things(content: Any, place: str, places: dict[str, str], things: dict[str, list[str]]) -> Any:
+    if isinstance(content, dict):
+        return {name: _with_things(value, f"{place}.{name}", places, things) for name, value in content.items()}
+    if isinstance(content, list):
+        return [_with_things(value, f"{place}[*]", places, things) for value in content]
+    return things[places[place]][0] if place in places and content is not None else content
 
 
 def _configuration(front: FrontEnd, operations: list[dict[str, Any]], things: dict[str, list[str]]) -> str:
