@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import msgspec
 from holdfast.commands import positive
 from holdfast.errors import OperatorError
 from holdfast.loadtest.chaos.faults import FAULTS
-from holdfast.loadtest.chaos.rounds import Plan, Round, play
+from holdfast.loadtest.chaos.rounds import QUICK_RECOVERY, Plan, Round, play
 
 if TYPE_CHECKING:
     from holdfast.commands import Commands
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def add_parser(commands: "Commands") -> None:
     """Declare the command."""
-    faults = "\n".join(f"  {name:16} {fault.summary}" for name, fault in FAULTS.items())
+    faults = "\n".join(f"  {name:22} {fault.summary}" for name, fault in FAULTS.items())
     parser = commands.add_parser(
         "chaos",
         help="break servers and connections under load, and check the promises",
@@ -40,6 +41,11 @@ def add_parser(commands: "Commands") -> None:
         "--duration", type=_seconds, default=4.0, metavar="S", help="seconds of traffic around the fault (default: 4)"
     )
     parser.add_argument("--rounds", type=positive, default=1, metavar="N", help="rounds of each fault (default: 1)")
+    parser.add_argument(
+        "--default-settings",
+        action="store_true",
+        help="let Redis prove itself for as long as the default settings say before it serves again, not for 0.5 s",
+    )
     parser.add_argument("--history", type=Path, metavar="DIR", help="write every round's calls there, as JSON lines")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
@@ -60,7 +66,8 @@ def run(arguments: argparse.Namespace) -> None:
         for fault in faults
         for seed in range(arguments.seed, arguments.seed + arguments.rounds)
     ]
-    rounds = asyncio.run(play(plans, lambda line: print(line, file=sys.stderr, flush=True)))
+    variables: Mapping[str, str] = {} if arguments.default_settings else QUICK_RECOVERY
+    rounds = asyncio.run(play(plans, lambda line: print(line, file=sys.stderr, flush=True), variables))
     print(msgspec.json.encode(rounds).decode() if arguments.json else table(rounds))
     violations = sum(len(played.violations) for played in rounds)
     if violations:

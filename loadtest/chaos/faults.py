@@ -12,20 +12,32 @@ import os
 import random
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from holdfast.errors import OperatorError
 from holdfast.loadtest.chaos.proxy import Proxy
 from holdfast.loadtest.chaos.stack import KEEPERS, Stack
+from holdfast.persistence.recovery import RECOVERY_LOCKS
 
 BREAK_S = 2.5
 STALL_S = 4.0
 DELAY_S = 0.15
 CLOCK_AHEAD_S = 75.0
 WRONG_CLOCK_S = 1.0
-TOGGLES = 3
-TOGGLE_S = 60.0
+CHANGE_S = 60.0
+IN_TRANSITION_S = 0.15
+OPERATORS_PATIENCE = 5
+
+_TAKEN_OVER = "SELECT EXISTS (SELECT FROM control WHERE mode = 'db')"
+# Or none is left to recover: then whoever waits has come too late, and need not wait longer.
+_RECOVERING = (
+    "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::bigint::oid)"
+    " OR NOT EXISTS (SELECT FROM control WHERE mode = 'db')"
+)
+_CHANGING = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'holdfast mode')"
 
 
 class Expectation(msgspec.Struct, frozen=True):
@@ -39,11 +51,12 @@ NORMAL = Expectation()
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """A fault by what it does."""
+    """A fault by what it does. One that `goes_on` strikes again and again, for as long as a round is to last."""
 
     summary: str
     strike: Callable[[Stack, random.Random], Awaitable[None]]
     expectation: Expectation = NORMAL
+    goes_on: bool = False
 
 
 def _proxies(stack: Stack) -> list[Proxy]:
@@ -182,10 +195,40 @@ async def _kill_front_end(stack: Stack, _: random.Random) -> None:
     await stack.start_front_end(0)
 
 
+async def _kill_recoverers(stack: Stack, _: random.Random) -> None:
+    """Redis restarts, and the keepers are killed in the middle of bringing its shards back."""
+    await stack.kill_redis()
+    await stack.start_redis()
+    await stack.watch(_TAKEN_OVER, "Postgres serves a shard", CHANGE_S)
+    await stack.watch(_RECOVERING, "a shard is being recovered", CHANGE_S, RECOVERY_LOCKS)
+    await asyncio.gather(*(stack.kill_keeper(number) for number in range(KEEPERS)))
+    for number in range(KEEPERS):
+        await stack.start_keeper(number)
+
+
 async def _toggle(stack: Stack, _: random.Random) -> None:
-    for _turn in range(TOGGLES):
-        for mode in ("db", "redis"):
-            await stack.command("mode", mode, "--reason", "chaos", "--wait", within_s=TOGGLE_S)
+    for mode in ("db", "redis"):
+        await _change_mode(stack, mode, "--wait")
+
+
+async def _postgres_restart_in_transition(stack: Stack, chance: random.Random) -> None:
+    """Postgres goes away while an operator changes the mode, there and back; the operator repeats what has failed."""
+    for mode in ("db", "redis"):
+        change = asyncio.create_task(_change_mode(stack, mode))
+        with suppress(OperatorError):
+            await stack.watch(_CHANGING, "the operator is at work", CHANGE_S)
+            await asyncio.sleep(chance.uniform(0, IN_TRANSITION_S))
+            await stack.stop_postgres()
+            await stack.start_postgres()
+            await change
+    for _turn in range(OPERATORS_PATIENCE):
+        with suppress(OperatorError):
+            await _change_mode(stack, "redis")
+            return
+
+
+async def _change_mode(stack: Stack, mode: str, *flags: str) -> None:
+    await stack.command("mode", mode, "--reason", "chaos", *flags, within_s=CHANGE_S)
 
 
 async def _clock_ahead(stack: Stack, _: random.Random) -> None:
@@ -231,10 +274,16 @@ FAULTS: dict[str, Fault] = {
     "restart-postgres": Fault("Postgres is stopped and started", _postgres_restart),
     "kill-keeper": Fault("a keeper is killed, and another started later", _kill_keeper),
     "kill-keepers": Fault("all keepers are killed, and others started", _kill_all_keepers),
+    "kill-recoverers": Fault("Redis restarts, and the keepers are killed while they recover it", _kill_recoverers),
     "kill-front-end": Fault(
         "a front end is killed, and another started", _kill_front_end, Expectation(breaking=frozenset({0}))
     ),
-    "toggle-mode": Fault("an operator changes to Postgres and back, several times", _toggle),
+    "toggle-mode": Fault(
+        "an operator changes to Postgres and back, again and again for the whole duration", _toggle, goes_on=True
+    ),
+    "postgres-in-transition": Fault(
+        "Postgres is restarted while an operator changes the mode", _postgres_restart_in_transition
+    ),
     "clock-ahead": Fault(
         "Redis's clock is ahead: it expires holds early", _clock_ahead, Expectation(early_s=CLOCK_AHEAD_S)
     ),

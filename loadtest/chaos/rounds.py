@@ -1,6 +1,7 @@
 """A chaos round: traffic, a fault in the middle of it, recovery, and the check; and several of them on one stack."""
 
 import asyncio
+import math
 import random
 import tempfile
 import time
@@ -32,8 +33,11 @@ BUYERS = 10
 CALL_LIMIT_S = 12.0
 RECOVER_S = 45.0
 SETTLE_S = 20.0
-SEATS_PER_S = 20
-PLACES = 40
+# So many that buyers never run out of what they could hold, however long a fault takes: a time without a hold is then
+# a time without service.
+SEATS = 600
+SEATS_PER_S = 40
+PLACES_PER_SEAT = 0.25
 
 # Recovery is not what a short run should wait for; what happens in it is the same.
 QUICK_RECOVERY = {"HOLDFAST_RECOVER_AFTER_S": "0.5", "HOLDFAST_BREAKER_PROBE_S": "0.5"}
@@ -42,7 +46,11 @@ Report = Callable[[str], None]
 
 
 class Round(msgspec.Struct, frozen=True):
-    """What came of one round. `unavailable_s` is the longest time in which no hold was acknowledged to anybody."""
+    """What came of one round.
+
+    `unavailable_s` is the longest time in which no hold was acknowledged to anybody, `next_hold_s` is how long it took
+    from the fault to the acknowledgement of a hold that was asked for after it, `slowest_s` the longest an answer took.
+    """
 
     fault: str
     seed: int
@@ -51,6 +59,8 @@ class Round(msgspec.Struct, frozen=True):
     sold: int
     refused_busy: int
     unavailable_s: float
+    next_hold_s: float
+    slowest_s: float
     recovered_s: float
     violations: tuple[Violation, ...]
 
@@ -75,13 +85,13 @@ async def open_stack(variables: Mapping[str, str] = QUICK_RECOVERY) -> AsyncIter
             yield stack
 
 
-async def play(plans: Sequence[Plan], report: Report) -> list[Round]:
+async def play(plans: Sequence[Plan], report: Report, variables: Mapping[str, str] = QUICK_RECOVERY) -> list[Round]:
     """Play rounds, each fault on a stack of its own; one that does not recover is replaced."""
     rounds: list[Round] = []
     for fault in dict.fromkeys(plan.fault for plan in plans):
         left = [plan for plan in plans if plan.fault == fault]
         while left:
-            async with open_stack() as stack:
+            async with open_stack(variables) as stack:
                 while left:
                     plan = left.pop(0)
                     rounds.append(await play_round(stack, plan))
@@ -94,7 +104,8 @@ async def play(plans: Sequence[Plan], report: Report) -> list[Round]:
 async def play_round(stack: Stack, plan: Plan, fault: Fault | None = None) -> Round:
     """Play one round on a stack that is in order, with an event of its own; of the plan's fault, or the one given."""
     fault = fault or FAULTS[plan.fault]
-    arena = await stack.open_event(max(60, int(SEATS_PER_S * plan.duration_s)), PLACES, plan.ack)
+    seats = SEATS + int(SEATS_PER_S * plan.duration_s)
+    arena = await stack.open_event(seats, int(seats * PLACES_PER_SEAT), plan.ack)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         recorder = Recorder(session, stack.front_end_urls, CALL_LIMIT_S + 3)
         struck_s, recovered_s, failure = await _traffic(stack, plan, fault, arena, recorder)
@@ -115,6 +126,8 @@ async def play_round(stack: Stack, plan: Plan, fault: Fault | None = None) -> Ro
         sold=sum(call.good for call in calls if call.operation is Operation.COMPLETE),
         refused_busy=sum(call.status in (429, 503) for call in calls),
         unavailable_s=_longest_gap(calls, traffic_ended_s),
+        next_hold_s=_next_hold(calls, struck_s) - struck_s,
+        slowest_s=max((call.ended_s - call.started_s for call in calls), default=0.0),
         recovered_s=recovered_s - struck_s,
         violations=(*check(calls, stored, limits), *violations),
     )
@@ -153,6 +166,8 @@ async def _traffic(
         await asyncio.sleep(plan.duration_s * 0.3)
         struck_s = recorder.now_s
         await fault.strike(stack, chance)
+        while fault.goes_on and recorder.now_s < struck_s + plan.duration_s:
+            await fault.strike(stack, chance)
         await stack.until(stack.is_ready, "Redis serves every shard and every front end is ready", RECOVER_S)
         recovered_s = recorder.now_s
         await asyncio.sleep(plan.duration_s * 0.4)
@@ -242,6 +257,11 @@ _HOLD_IDS = "SELECT DISTINCT hold_id FROM seat_holds WHERE event_id = $1"
 _SEATS = "SELECT ordinal, seat_id FROM seats WHERE event_id = $1"
 
 
+def _next_hold(calls: Sequence[Call], after_s: float) -> float:
+    granted = (call.ended_s for call in calls if call.operation in HOLDING and call.good and call.started_s >= after_s)
+    return min(granted, default=math.inf)
+
+
 def _longest_gap(calls: Sequence[Call], ended_s: float) -> float:
     moments = sorted(call.ended_s for call in calls if call.operation in HOLDING and call.good)
     moments = [0.0, *(moment for moment in moments if moment <= ended_s), ended_s]
@@ -254,6 +274,7 @@ def describe(played: Round) -> str:
     line = (
         f"{played.fault} seed {played.seed}: {played.calls} calls, {played.acknowledged} holds acknowledged, "
         f"{played.sold} sales, {played.refused_busy} told to wait, no hold for {played.unavailable_s:.1f} s at most, "
-        f"in order again after {played.recovered_s:.1f} s, {found or 'no'} violation{'' if found == 1 else 's'}"
+        f"the next one {played.next_hold_s:.1f} s after the fault, in order again after {played.recovered_s:.1f} s, "
+        f"{found or 'no'} violation{'' if found == 1 else 's'}"
     )
     return f"{line}\n  {played.violations[0]}" if found else line

@@ -163,6 +163,18 @@ class Stack:
         finally:
             await connection.close()
 
+    async def watch(self, statement: str, what: str, within_s: float, *arguments: object) -> None:
+        """Ask Postgres without a pause until it says yes, for what is over soon. Raises TimeoutError, as `until`."""
+        connection = await asyncpg.connect(self.postgres.url, timeout=10)
+        try:
+            async with asyncio.timeout(within_s):
+                while not await connection.fetchval(statement, *arguments):
+                    pass
+        except TimeoutError:
+            raise TimeoutError(f"not within {within_s:g} s: {what}") from None
+        finally:
+            await connection.close()
+
     # What is asked of it.
 
     async def open_event(self, seats: int, places: int, ack: AckRule | None = None) -> Arena:
