@@ -1,9 +1,10 @@
-"""The demo event that `holdfast up` loads: a two-day festival with seats, a floor, a pit and a members' lounge."""
+"""The demo event that `holdfast up` loads: a festival with seats, a floor, a pit and a members' lounge."""
 
 import uuid
 
 import msgspec
 
+from holdfast.engine.access import AccessMode
 from holdfast.engine.layout import EventDocument, EventState, SeatDocument, ZoneDocument, ZoneType
 from holdfast.engine.settings import Settings
 from holdfast.events import open_desk
@@ -13,6 +14,9 @@ _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://holdfast.invalid/demo")
 # Derived, so that they are the same in every data directory and after every restart.
 ORGANIZATION_ID = uuid.uuid5(_NAMESPACE, "organization")
 EVENT_ID = uuid.uuid5(_NAMESPACE, "event")
+
+# The tier whose members may book in the lounge.
+MEMBERS = "voelgoed_vriendinne"
 
 
 class DemoIds(msgspec.Struct, frozen=True):
@@ -40,12 +44,13 @@ async def load_demo(settings: Settings) -> DemoIds:
 
 
 def festival() -> EventDocument:
-    """Orchestra and lounge have seats, floor and pit have places: 1,050 in all."""
+    """Orchestra and lounge have seats, floor and pit have places: 950 in all. The lounge is for members."""
+    lounge = _seated("VIP Lounge", ZoneType.VIP_RESERVED, rows=5, seats_per_row=10)
     zones = (
-        _seated("Orchestra", ZoneType.RESERVED_SEATING, rows=15, seats_per_row=20),
-        ZoneDocument(_id("zone/Floor"), ZoneType.GA_SEATED, "Floor", 400),
-        ZoneDocument(_id("zone/Pit"), ZoneType.GA_STANDING, "Pit", 300),
-        _seated("VIP Lounge", ZoneType.VIP_RESERVED, rows=5, seats_per_row=10),
+        _seated("Orchestra", ZoneType.RESERVED_SEATING, rows=10, seats_per_row=20),
+        ZoneDocument(_id("zone/Floor"), ZoneType.GA_SEATED, "Floor", 300),
+        ZoneDocument(_id("zone/Pit"), ZoneType.GA_STANDING, "Pit", 400),
+        msgspec.structs.replace(lounge, access_mode=AccessMode.MEMBERSHIP_TIER, membership_tier=MEMBERS),
     )
     return EventDocument(event_id=EVENT_ID, name="Holdfast Festival", zones=zones, state=EventState.LIVE)
 

@@ -15,10 +15,12 @@ from holdfast.engine.layout import CompiledEvent, EventDocument, compile_event
 from holdfast.engine.layout_checks import LayoutError
 from holdfast.errors import OperatorError
 from holdfast.events import EventCounts, EventDesk, open_desk
+from holdfast.generated import GENERATORS, MAX_SEATS
 
 if TYPE_CHECKING:
     from holdfast.commands import Commands
 
+DEFAULT_SEATS = 10_000
 EXAMPLE_ID = "6f1c5f0e-7d2b-4b1e-9a53-0d3f5c1b2a10"
 
 
@@ -62,9 +64,20 @@ def add_parser(commands: "Commands") -> None:
         help="save an event and put it into service",
         description="Save the event of a JSON document and put it into service, in the state that the document says. "
         "A changed document replaces names, state, window, policy and capacities; seats stay as they are.",
-        epilog="example: holdfast event load festival.json --open",
+        epilog="example: holdfast event load festival.json --open, or "
+        "holdfast event load --generate arena --seats 100000 --open",
     )
-    load.add_argument("file", type=Path, metavar="FILE", help="the event and its layout, as JSON")
+    source = load.add_mutually_exclusive_group(required=True)
+    source.add_argument("file", type=Path, nargs="?", metavar="FILE", help="the event and its layout, as JSON")
+    source.add_argument(
+        "--generate", choices=sorted(GENERATORS), help="make an event to try things on, instead of FILE"
+    )
+    load.add_argument(
+        "--seats",
+        type=_seat_count,
+        metavar="N",
+        help=f"how many seats to generate, at most {MAX_SEATS:,} (default: 10,000)",
+    )
     load.add_argument("--open", action="store_true", help="put it on sale at once, whatever state the document says")
     _declare(load, _load, "whose event it is (default: whose it is already, else the demo organisation)")
     about = {
@@ -92,9 +105,28 @@ def run(arguments: argparse.Namespace) -> None:
     """Do what is asked, and print the event as it is then."""
     # Read first: a document that is no good needs no server.
     if "file" in arguments:
-        arguments.document = read_document(arguments.file)
+        arguments.document = _document(arguments)
     report = asyncio.run(_act(arguments))
     print(msgspec.json.encode(report).decode() if arguments.json else describe(report))
+
+
+def _document(arguments: argparse.Namespace) -> EventDocument:
+    """The event to load, out of a file or made to order."""
+    if arguments.generate:
+        return GENERATORS[arguments.generate](arguments.seats or DEFAULT_SEATS)
+    if arguments.seats:
+        raise OperatorError("--seats says how large an event to generate: it goes with --generate.")
+    return read_document(arguments.file)
+
+
+def _seat_count(text: str) -> int:
+    digits = text.replace(",", "")
+    if not digits.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seats")
+    count = int(digits)
+    if not 1 <= count <= MAX_SEATS:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1 and {MAX_SEATS:,}")
+    return count
 
 
 async def _act(arguments: argparse.Namespace) -> EventReport:

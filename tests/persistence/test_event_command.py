@@ -144,6 +144,40 @@ def test_load_can_put_on_sale_at_once(desk: Desk) -> None:
     assert desk.reading(doc.event_id).state == "live"
 
 
+def test_load_generates_an_arena_of_any_size(desk: Desk) -> None:
+    arguments = ("load", "--generate", "arena", "--seats", "1,500", "--org", str(ORGANIZATION), "--open")
+
+    report = desk.report(*arguments)
+
+    assert (report["name"], report["state"], report["result"]) == ("Arena of 1,500 seats", "live", "created")
+    reading = desk.reading(UUID(report["event_id"]))
+    assert (reading.state, reading.map.count(b".")) == ("live", 1500)
+    assert desk.report(*arguments)["event_id"] == report["event_id"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--generate", "arena", "--seats", "0"), "0 is not between 1 and 1,000,000"),
+        (("--generate", "arena", "--seats", "many"), "many is not a number of seats"),
+        (("--generate", "opera"), "invalid choice: 'opera'"),
+        (("event.json", "--generate", "arena"), "not allowed with argument"),
+        ((), "one of the arguments FILE --generate is required"),
+    ],
+)
+def test_load_of_what_cannot_be_generated_is_refused_in_a_sentence(
+    desk: Desk, arguments: tuple[str, ...], complaint: str
+) -> None:
+    done = desk.run("load", *arguments)
+
+    assert done.returncode == 2
+    assert complaint in done.stderr
+
+
+def test_seats_without_generate_are_refused(desk: Desk) -> None:
+    assert "it goes with --generate" in desk.complaint("load", str(desk.file), "--seats", "10")
+
+
 def test_load_again_changes_nothing(desk: Desk) -> None:
     doc = document()
     desk.load(doc)
@@ -407,7 +441,7 @@ async def test_the_demo_event_is_saved_and_stays_as_its_owner_changed_it(redis_u
     ids = await demo.load_demo(settings)
     connection: asyncpg.Connection = await connect(database_dsn, name="test")
     try:
-        assert await connection.fetchval("SELECT count(*) FROM seats") == 350
+        assert await connection.fetchval("SELECT count(*) FROM seats") == 250
         closed = await asyncio.to_thread(
             complete,
             "event",
