@@ -6,7 +6,19 @@ from pathlib import Path
 from aiohttp import web
 
 from holdfast.engine.settings import Settings
-from holdfast.http import admin_seats, catalogue, checkouts, events, health, holds, live, metrics, reserve, stores
+from holdfast.http import (
+    admin_seats,
+    catalogue,
+    checkouts,
+    event_layouts,
+    events,
+    health,
+    holds,
+    live,
+    metrics,
+    reserve,
+    stores,
+)
 from holdfast.http.auth import Authenticator
 from holdfast.http.clients import ClientAddresses
 from holdfast.http.endpoints import add_endpoints, addresses_key, authenticator_key
@@ -18,6 +30,7 @@ ENDPOINTS = [
     *holds.endpoints,
     *checkouts.endpoints,
     *events.endpoints,
+    *event_layouts.endpoints,
     *live.endpoints,
     *catalogue.endpoints,
     *admin_seats.endpoints,
@@ -47,6 +60,7 @@ def create_app(settings: Settings, *, numbers_dir: Path | None = None) -> web.Ap
             stores.hot_cache,
             stores.refusal_audit,
             events.reading_caches,
+            event_layouts.event_layouts,
             live.live_hub,
             metrics.worker_numbers,
         )

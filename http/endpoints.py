@@ -50,6 +50,8 @@ Handler = Callable[..., Awaitable[web.StreamResponse]]
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _PRINTABLE_ASCII = re.compile(r"[\x20-\x7e]+")
 _PARAMETER = re.compile(r"{(\w+)}")
+# How an answer with an ETag may be kept: for oneself, and asked for again each time.
+REVALIDATED = "private, no-cache"
 _SERVER_ERROR = HTTPStatus.INTERNAL_SERVER_ERROR.value
 _JSON = "application/json"
 _PROBLEM = "application/problem+json"
@@ -194,10 +196,10 @@ class Call:
         """A success that is no JSON."""
         return self.respond(200, text, media_type)
 
-    def answer_unchanged(self, etag: str) -> web.Response | None:
+    def answer_unchanged(self, etag: str, kept: str = REVALIDATED) -> web.Response | None:
         """Name the version that is answered. If it is the one that the client has, that is the answer: 304."""
         self.add_header("ETag", etag)
-        self.add_header("Cache-Control", "private, no-cache")
+        self.add_header("Cache-Control", kept)
         known = self.request.headers.get("If-None-Match", "")
         if etag in (each.strip().removeprefix("W/") for each in known.split(",")):
             return web.Response(status=304, headers=self.headers)

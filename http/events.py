@@ -1,7 +1,7 @@
 """What everybody of an organisation may know of its events: facts, how full they are, and their seats."""
 
 from collections.abc import AsyncIterator
-from datetime import datetime
+from datetime import date, datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -14,6 +14,7 @@ from holdfast.engine.layout import CompiledEvent
 from holdfast.engine.status import Status
 from holdfast.http.endpoints import ANYONE, Call, Endpoints
 from holdfast.http.errors import Refused, problem, reasons_of
+from holdfast.http.event_layouts import layouts_key
 from holdfast.http.holding import find_event
 from holdfast.http.occupancy import Occupied
 from holdfast.http.reserve import find_seat
@@ -41,14 +42,17 @@ class EventZone(msgspec.Struct, frozen=True):
 
 
 class EventFacts(msgspec.Struct, frozen=True):
-    """An event. Without a start or an end, sales are not limited on that side."""
+    """An event. Without a start or an end, sales are not limited on that side. `layout_version` stays the same until
+    the layout changes."""
 
     event_id: UUID
     name: str
     state: str
     sale_start: datetime | None
     sale_end: datetime | None
+    days: tuple[date, ...]
     config_version: str
+    layout_version: str
     zones: tuple[EventZone, ...]
     totals: Occupied
 
@@ -119,7 +123,9 @@ async def event_facts(call: Call) -> web.StreamResponse:
             state=document.state,
             sale_start=document.sale_start,
             sale_end=document.sale_end,
+            days=document.days,
             config_version=event.version,
+            layout_version=call.app[layouts_key].of(event).version,
             zones=tuple(
                 EventZone(zone.zone_id, zone.name, zone.zone_type, zone.capacity, len(zone.seats))
                 for zone in document.zones
