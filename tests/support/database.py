@@ -1,5 +1,7 @@
 """Databases for tests: making them, naming them, and asking them one question."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,3 +25,15 @@ async def execute(dsn: str, statement: str, *arguments: object) -> Any:
         return await connection.fetchval(statement, *arguments)
     finally:
         await connection.close()
+
+
+@asynccontextmanager
+async def unreachable(dsn: str) -> AsyncIterator[None]:
+    """A database that nobody reaches for the duration of the block: connections end, and no new ones are taken."""
+    admin, name = dsn_of(dsn, "postgres"), urlsplit(dsn).path.removeprefix("/")
+    await execute(admin, f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+    try:
+        await execute(admin, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = $1", name)
+        yield
+    finally:
+        await execute(admin, f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
