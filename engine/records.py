@@ -194,6 +194,12 @@ def unpack_entry(stream_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
     )
 
 
+def unpack_whose(fields: Mapping[bytes, bytes]) -> tuple[UUID, UUID, tuple[UUID, ...]]:
+    """The organisation, the event and the holds of a log entry, also of one of which nothing else can be read."""
+    _, organization, event = _HEAD.unpack(fields[b"head"])
+    return UUID(bytes=organization), UUID(bytes=event), unpack_ids(fields[b"holds"])
+
+
 def unpack_scope(fields: Mapping[bytes, bytes]) -> tuple[int, int]:
     """The organisation and the event of a log entry, as the numbers that their UUIDs are."""
     _, organization, event = _HEAD.unpack(fields[b"head"])

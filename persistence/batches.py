@@ -5,7 +5,7 @@ from struct import error as struct_error
 
 import msgspec
 
-from holdfast.engine.records import unpack_entry
+from holdfast.engine.records import unpack_entry, unpack_whose
 from holdfast.persistence.apply import Rejection
 from holdfast.persistence.operations import Operation, read_operation
 
@@ -109,9 +109,22 @@ def gather(shard: int, epoch: int, mark: int, entries: Sequence[RawEntry]) -> Sl
             operations.append(operation)
             at_ms = operation.entry.at_ms
         except (ValueError, KeyError, struct_error) as error:
-            letters.append(DeadLetter(number, fields_json(fields), str(error) or repr(error)))
+            letters.append(
+                DeadLetter(number, fields_json(fields), str(error) or repr(error), _salvaged(number, fields))
+            )
         seq = number
     return Slice(shard, epoch, mark, seq, at_ms, tuple(operations), tuple(letters), gap)
+
+
+def _salvaged(seq: int, fields: Mapping[bytes, bytes]) -> tuple[Rejection, ...]:
+    """The holds that an unreadable entry has made, if it says at least which: Redis has them, and must give them up."""
+    try:
+        organization_id, event_id, hold_ids = unpack_whose(fields)
+    except (ValueError, KeyError, struct_error):
+        return ()
+    if fields.get(b"op") != b"hold":
+        return ()
+    return tuple(Rejection(seq, organization_id, event_id, hold_id, "hold", UNAPPLICABLE) for hold_id in hold_ids)
 
 
 def _rejections(operation: Operation) -> tuple[Rejection, ...]:

@@ -18,7 +18,7 @@ import msgspec
 from holdfast.engine.layout import SEPARATOR, CompiledEvent
 from holdfast.engine.records import HoldRecord, Pair
 from holdfast.persistence.operations import Administer, End, Hold, Operation, Sell
-from holdfast.persistence.postgres_event import HoldLine, PostgresEvent
+from holdfast.persistence.postgres_event import HoldLine, PostgresEvent, RejectedHold
 from holdfast.persistence.redis_event import RedisEvent
 
 GRACE_MS = 60_000
@@ -190,8 +190,7 @@ class _Comparison:
         record, lines = self._live.get(hold_id), self._active.get(hold_id)
         if lines is None:
             rejection = self._postgres.rejections.get(hold_id)
-            refused = f", which refused it ({rejection.reason}) {rejection.age_s:.0f} s ago" if rejection else ""
-            yield f"is live in Redis and not active in Postgres{refused}"
+            yield f"is live in Redis and not active in Postgres{_why(rejection)}"
         elif record is None:
             stored = self._redis.holds.get(hold_id)
             how = _STATES.get(stored.state, stored.state) if stored else "unknown"
@@ -219,6 +218,14 @@ class _Comparison:
     def _excused_units_in_postgres(self, zone: int) -> int:
         lines = [self._active[each] for each in self._excused if each in self._active]
         return sum(units for each in lines for where, _, units in _units_of_lines(each) if where == zone)
+
+
+def _why(rejection: RejectedHold | None) -> str:
+    if rejection is None:
+        return ""
+    if rejection.dead_letter:
+        return f": it is dead-lettered (entry {rejection.dead_letter}) for {rejection.age_s:.0f} s"
+    return f", which refused it ({rejection.reason}) {rejection.age_s:.0f} s ago"
 
 
 def _units_of_record(record: HoldRecord) -> set[tuple[int, int | None, int]]:

@@ -88,6 +88,9 @@ class Ledger:
         refusals: dict[int, set[UUID]] = {}
         for row in await connection.fetch(query("list_refusals"), *stretch):
             refusals.setdefault(row["seq"], set()).add(row["hold_id"])
+            if row["operation"] == "hold":
+                # Also where the entry is a dead letter and cannot be followed: what comes later is about no row.
+                self._refused.add((row["event_id"], row["hold_id"]))
         operations = [operation for operation in operations if operation.entry.seq not in dead]
         self.follow(operations, refusals, control.mark)
         return operations
@@ -110,7 +113,6 @@ class Ledger:
 
     def _hold(self, hold: Hold, refused: Set[UUID]) -> None:
         if hold.hold_id in refused:
-            self._refused.add((hold.entry.event_id, hold.hold_id))
             return
         self.holds[hold.hold_id] = ExpectedHold(
             hold_id=hold.hold_id,

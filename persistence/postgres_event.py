@@ -41,12 +41,13 @@ class HoldLine(msgspec.Struct, frozen=True):
 
 
 class RejectedHold(msgspec.Struct, frozen=True):
-    """A hold that Postgres has refused, and how long ago."""
+    """A hold that Postgres has refused, and how long ago; `dead_letter` is its log entry if it could not be applied."""
 
     hold_id: UUID
     operation: str
     reason: str
     age_s: float
+    dead_letter: str | None
 
 
 class PostgresEvent(msgspec.Struct, frozen=True):

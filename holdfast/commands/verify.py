@@ -57,6 +57,8 @@ def describe(found: Verification) -> str:
     if len(found.findings) > SHOWN:
         lines.append(f"and {len(found.findings) - SHOWN} more")
     looked = f"{found.events} events and {found.entries} log entries"
+    if found.dead_lettered:
+        looked += f", {found.dead_lettered} holds dead-lettered"
     lines.append(f"{looked}: everything agrees." if found.clean else f"{looked}: {len(found.findings)} things differ.")
     return "\n".join(lines)
 

@@ -3,4 +3,4 @@
 -- $2 epoch bigint: its epoch
 -- $3 after bigint: the last entry before the stretch
 -- $4 to bigint: the last entry of the stretch
-SELECT seq, hold_id FROM rejections WHERE shard = $1 AND epoch = $2 AND seq > $3 AND seq <= $4
+SELECT seq, event_id, hold_id, operation FROM rejections WHERE shard = $1 AND epoch = $2 AND seq > $3 AND seq <= $4

@@ -6,6 +6,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
+from holdfast.commands.verify import describe
 from holdfast.engine.records import pack_zone
 from holdfast.engine.status import Status
 from holdfast.persistence.apply import Rejection
@@ -14,7 +15,7 @@ from holdfast.persistence.persister import Persister
 from holdfast.persistence.pool import connect
 from holdfast.persistence.verify import Verification, verify
 from support.engine import SHARDS
-from support.persisting import Rig, append, rigged, running
+from support.persisting import Rig, append, damage_last_entry, rigged, running
 from support.scripts import held, pairs, sell
 from support.workload import Story, buyers, mixed
 
@@ -115,6 +116,33 @@ async def test_dead_letters_are_told_and_no_finding(played: Played) -> None:
 
     assert found.clean
     assert any("dead letters" in notice for notice in found.notices)
+
+
+@pytest.mark.parametrize("unreadable", [False, True], ids=["refused by Postgres", "unreadable"])
+async def test_a_hold_whose_entry_is_a_dead_letter_is_said_to_be_one(played: Played, unreadable: bool) -> None:
+    rig = played.rig
+    hold_id = await held(rig.on, "A-9", cart="" if unreadable else "a\0b")
+    if unreadable:
+        await damage_last_entry(rig)
+    forgetful = Forgetful(rig.on.backend, rig.pool)
+    await rig.drain(Persister(rig.redis, rig.pool, shards=SHARDS, compensation=forgetful))
+
+    soon = await check(rig)
+    await rig.execute("UPDATE rejections SET created_at = now() - interval '2 minutes'")
+    late = await check(rig)
+    await rig.drain()
+    given_back = await check(rig)
+
+    for found in (soon, late, given_back):
+        assert found.dead_lettered == 1
+        assert any(f"hold {hold_id}: is dead-lettered and has no row" in notice for notice in found.notices)
+    assert soon.findings == given_back.findings == ()
+    told = [str(finding) for finding in late.findings]
+    assert any(
+        f"hold {hold_id}: is live in Redis and not active in Postgres: it is dead-lettered" in each for each in told
+    )
+    assert not any("no row" in each for each in told)
+    assert "1 holds dead-lettered: everything agrees." in describe(given_back)
 
 
 Damage = Callable[[Played], Awaitable[None]]

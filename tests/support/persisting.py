@@ -169,6 +169,15 @@ async def append(rig: Rig, fields: dict[bytes, bytes], event: CompiledEvent | No
     return number
 
 
+async def damage_last_entry(rig: Rig) -> None:
+    """Make the body of the log's last entry unreadable, leaving what else it says."""
+    log = log_keys(rig.event).key("log")
+    *whole, (name, fields) = await rig.redis.xrange(log)
+    await rig.redis.delete(log)
+    for number, content in (*whole, (name, {**fields, b"body": b"?"})):
+        await rig.redis.xadd(log, content, id=number)
+
+
 @asynccontextmanager
 async def rigged(redis_url: str, dsn: str, doc: EventDocument | None = None, **backend: Any) -> AsyncIterator[Rig]:
     """The usual event on both servers, and nothing persisted yet."""
