@@ -41,7 +41,7 @@ async def persist(settings: Settings) -> None:
     async with (
         Redis.from_url(settings.redis_url) as redis,
         Wire(settings.redis_url) as wire,
-        open_pool(settings.postgres_dsn, name="persister", statement_timeout_ms=None, resets=False) as pool,
+        open_pool(settings.postgres_dsn, name="persister", min_size=0, statement_timeout_ms=None, resets=False) as pool,
     ):
 
         def backend_in(epoch: int) -> Backend:
@@ -51,7 +51,7 @@ async def persist(settings: Settings) -> None:
             redis,
             pool,
             shards=settings.shards,
-            compensation=Compensation(backend_in, pool),
+            compensation=Compensation(backend_in, pool, redis),
             retention=settings.replay_retention_entries,
         )
         await persister.run()

@@ -50,6 +50,8 @@ async def open_pool(
 ) -> AsyncIterator[Pool]:
     """A pool for the duration of the block. `None` lifts the limit on statements, for work that takes long.
 
+    With a `min_size` of 0 a server that is away is met when the pool is first used, and not before.
+
     Work that leaves nothing behind in its session saves a round trip each time without `resets`.
     """
     async with asyncpg.create_pool(

@@ -32,7 +32,7 @@ class Servers(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def open_servers(settings: Settings, name: str) -> AsyncIterator[Servers]:
-    """Connect to both. A Redis that is away is no obstacle until it is used."""
+    """Connect to both, each when it is first used: one that is away is no obstacle until then."""
     redis: Redis = Redis.from_url(
         settings.redis_url,
         socket_timeout=_REDIS_TIMEOUT_S,
@@ -42,7 +42,7 @@ async def open_servers(settings: Settings, name: str) -> AsyncIterator[Servers]:
     async with (
         redis,
         Wire(settings.redis_url) as wire,
-        open_pool(settings.postgres_dsn, name=name, max_size=4, statement_timeout_ms=None) as pool,
+        open_pool(settings.postgres_dsn, name=name, min_size=0, max_size=4, statement_timeout_ms=None) as pool,
     ):
         yield Servers(redis, wire, pool, settings.shards)
 

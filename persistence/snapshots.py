@@ -38,7 +38,9 @@ _log = logging.getLogger(__name__)
 
 async def snapshot(settings: Settings) -> None:
     """Take a snapshot of every event each minute, until cancelled."""
-    async with open_pool(settings.postgres_dsn, name="snapshots", max_size=1, statement_timeout_ms=None) as pool:
+    async with open_pool(
+        settings.postgres_dsn, name="snapshots", min_size=0, max_size=1, statement_timeout_ms=None
+    ) as pool:
 
         async def take() -> None:
             await take_snapshots(pool)
@@ -50,7 +52,7 @@ async def sweep(settings: Settings) -> None:
     """End overdue rows and forget old answers every few seconds, until cancelled."""
     async with (
         Redis.from_url(settings.redis_url) as redis,
-        open_pool(settings.postgres_dsn, name="sweep", max_size=1, statement_timeout_ms=None) as pool,
+        open_pool(settings.postgres_dsn, name="sweep", min_size=0, max_size=1, statement_timeout_ms=None) as pool,
     ):
 
         async def end() -> None:

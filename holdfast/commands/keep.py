@@ -2,8 +2,9 @@
 
 import argparse
 import asyncio
+import logging
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,16 @@ from holdfast.errors import OperatorError
 from holdfast.http.app import create_metrics_app
 from holdfast.jobs import JOBS, Job
 from holdfast.logs import log_to_stderr
+from holdfast.persistence.pool import POSTGRES_ERRORS, connect
 from holdfast.ports import listen
 
 if TYPE_CHECKING:
     from holdfast.commands import Commands
 
 CANCEL_AGAIN_S = 0.5
+AWAIT_S = 0.5
+
+_log = logging.getLogger(__name__)
 
 
 def add_parser(commands: "Commands") -> None:
@@ -29,7 +34,8 @@ def add_parser(commands: "Commands") -> None:
     parser = commands.add_parser(
         "keep",
         help="run the keeper",
-        description="Run the background jobs until SIGTERM or Ctrl-C. Any number of keepers may run at once.",
+        description="Run the background jobs until SIGTERM or Ctrl-C. Any number of keepers may run at once. A server "
+        "that is away, at the start or later, is tried until it is back.",
         epilog="example: HOLDFAST_REDIS_URL=redis://127.0.0.1:6379/0 holdfast keep --metrics-port 9100",
     )
     parser.add_argument(
@@ -55,7 +61,37 @@ async def _keep(settings: Settings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with serving_metrics(settings):
-        await run_jobs(JOBS, settings, stop)
+        if await unless_stopped(await_postgres(settings.postgres_dsn), stop):
+            await run_jobs(JOBS, settings, stop)
+
+
+async def unless_stopped(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
+    """Do something that may take for ever. Whether it was done before `stop` was set, which ends it."""
+    task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    done, _ = await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+    await _end({task, stopped})
+    if task in done:
+        await task
+    return stopped not in done
+
+
+async def await_postgres(dsn: str) -> None:
+    """Return when Postgres answers, without which no job can begin. Each obstacle is told once.
+
+    Redis is not waited for: where it is away, there is work to be done in Postgres.
+    """
+    told = ""
+    while True:
+        try:
+            connection = await connect(dsn, name="keeper")
+            await connection.close(timeout=1)
+            return
+        except POSTGRES_ERRORS as error:
+            obstacle = str(error) or type(error).__name__
+            if obstacle != told:
+                _log.warning("the keeper waits until Postgres can be used: %s", obstacle)
+                told = obstacle
+        await asyncio.sleep(AWAIT_S)
 
 
 @asynccontextmanager

@@ -20,7 +20,9 @@ from holdfast.engine.settings import Settings
 from holdfast.http.tokens import Role, mint_token
 from holdfast.ports import LOOPBACK, available_port, listen
 from support.commands import Command, is_running, wait_until
+from support.database import dsn_of, execute
 from support.polling import eventually
+from support.servers import OwnServer
 
 StartCommand = Callable[..., Command]
 
@@ -104,6 +106,45 @@ def stays_until_told(command: Command) -> None:
 
     assert command.wait() == 0
     assert command.stderr == ""
+
+
+def test_keep_waits_for_servers_that_are_not_there_yet(
+    holdfast: StartCommand, tmp_path: Path, postgres_dsn: str, migrated_template: str
+) -> None:
+    """Given a Redis and a database that come when the keeper has asked for them."""
+    valkey, name = OwnServer(tmp_path / "valkey"), f"late_{uuid4().hex}"
+    dsn = dsn_of(postgres_dsn, name)
+    try:
+        valkey.stop()
+        command = holdfast("keep", "--log-format", "text", HOLDFAST_REDIS_URL=valkey.url, HOLDFAST_POSTGRES_DSN=dsn)
+        wait_until(lambda: command.stderr, "the keeper says what it waits for")
+        assert command.stderr.endswith(
+            f'the keeper waits until Postgres can be used: database "{name}" does not exist\n'
+        )
+        asyncio.run(execute(postgres_dsn, f"CREATE DATABASE {name} TEMPLATE {migrated_template}"))
+        wait_until(lambda: "Redis cannot be used: " in command.stderr, "the keeper says what it lacks")
+        valkey.start()
+        wait_until(
+            lambda: asyncio.run(execute(dsn, "SELECT bool_and(mode = 'redis') FROM control")), "shards are served"
+        )
+        assert command.process.poll() is None
+        command.process.terminate()
+        assert command.wait() == 0
+        assert command.stderr.count("the keeper waits") == command.stderr.count("Redis cannot be used: ") == 1
+    finally:
+        valkey.stop()
+        asyncio.run(execute(postgres_dsn, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)"))
+
+
+def test_ctrl_c_ends_a_keeper_that_waits(holdfast: StartCommand) -> None:
+    nobody = f"postgresql://holdfast@127.0.0.1:{available_port(LOOPBACK)}/holdfast"
+    command = holdfast("keep", HOLDFAST_POSTGRES_DSN=nobody)
+    wait_until(lambda: "the keeper waits until Postgres can be used" in command.stderr, "the keeper waits")
+
+    command.send(signal.SIGINT)
+
+    assert command.wait() == 0
+    assert len(command.stderr.splitlines()) == 1
 
 
 def address(command: Command) -> str:
