@@ -187,5 +187,5 @@ def _refused(reply: Reply, refusal: Status) -> Reply:
         outcomes = tuple(refusal for _ in reply.outcomes)
         nothing = {"outcomes": outcomes, "ends_ms": (), "seats": (), "quantities": ()}
     else:
-        nothing = {}
+        nothing = {"seats": (), "quantities": ()}
     return msgspec.structs.replace(reply, status=refusal, **nothing)

@@ -137,7 +137,10 @@ class PersistBench:
     async def compare_drain(self) -> tuple[float, float]:
         """Median rates of draining a log of holds, and of inserting the rows it made by plain batched INSERTs."""
         persister = Persister(
-            self._redis, self._pool, shards=SHARDS, compensation=Compensation(lambda _: self._backend, self._pool)
+            self._redis,
+            self._pool,
+            shards=SHARDS,
+            compensation=Compensation(lambda _: self._backend, self._pool, self._redis),
         )
         drained, inserted = [], []
         for _ in range(self._size.rounds):

@@ -26,7 +26,10 @@ _log = logging.getLogger(__name__)
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """A hold that Redis granted, or an operation on it, and that Postgres refuses."""
+    """A hold that Redis granted, or an operation on it, and that Postgres refuses.
+
+    Of a `block` that is refused, the hold is the one that has a seat of it here.
+    """
 
     seq: int
     organization_id: UUID
@@ -52,7 +55,7 @@ async def apply_operations(
     planned = ""
     for phase in split_phases(operations):
         if isinstance(phase[0], Administer):
-            await _administer(connection, phase[0])
+            rejections += await _administer(connection, phase[0])
             continue
         for kind, apply in _OPTIMISTIC_APPLIERS if optimistic else _APPLIERS:
             chosen = [operation for operation in phase if isinstance(operation, kind)]
@@ -192,13 +195,13 @@ async def _apply_sales(connection: asyncpg.Connection, sales: Sequence[Sell]) ->
     return _rejections(refused, {hold_id: sale for sale in sales for hold_id in sale.entry.hold_ids})
 
 
-async def _administer(connection: asyncpg.Connection, operation: Administer) -> None:
+async def _administer(connection: asyncpg.Connection, operation: Administer) -> list[Rejection]:
     entry, caller = operation.entry, operation.caller
     number = f"{entry.epoch}-{entry.seq}"
     told = (moment(entry.at_ms), caller.address, caller.user_agent, caller.request_id, number)
     who = (*told, caller.user_id, caller.notes)
     if operation.block is not None:
-        await connection.execute(
+        refused = await connection.fetch(
             query("apply_block"),
             entry.event_id,
             entry.organization_id,
@@ -208,7 +211,7 @@ async def _administer(connection: asyncpg.Connection, operation: Administer) -> 
             [wish.value for wish in operation.block.quantities],
             *who,
         )
-        return
+        return _rejections(refused, {row["hold_id"]: operation for row in refused})
     version, state, opens_ms, closes_ms = (*operation.config, None, None, "0", "0")[:4] if operation.config else _CLOSED
     await connection.execute(
         query("apply_state"),
@@ -223,6 +226,7 @@ async def _administer(connection: asyncpg.Connection, operation: Administer) -> 
         [pair.value for pair in operation.capacities],
         *who,
     )
+    return []
 
 
 def moment(milliseconds: int) -> datetime:

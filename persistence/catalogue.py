@@ -14,7 +14,7 @@ import msgspec
 from holdfast.engine.keys import shard_of
 from holdfast.engine.layout import CompiledEvent, EventDocument, ZoneDocument, compile_event
 from holdfast.engine.records import ZoneCounts
-from holdfast.persistence.persister import SHARD_LOCKS
+from holdfast.persistence.fence import SHARD_LOCKS
 from holdfast.persistence.pool import Connection
 from holdfast.persistence.sql import query
 

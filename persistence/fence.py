@@ -11,9 +11,11 @@ from datetime import datetime
 import msgspec
 
 from holdfast.engine.keys import ShardKeys
-from holdfast.persistence.persister import SHARD_LOCKS
 from holdfast.persistence.pool import Connection
 from holdfast.persistence.sql import query
+
+# The class of the shards' advisory locks, the bytes of "HOLD".
+SHARD_LOCKS = 0x484F4C44
 
 
 class ShardControl(msgspec.Struct, frozen=True):

@@ -24,10 +24,10 @@ from holdfast.engine.keys import ShardKeys
 from holdfast.persistence.apply import Collision, Rejection, apply_operations, columns
 from holdfast.persistence.batches import UNAPPLICABLE, Batch, DeadLetter, Slice, gather
 from holdfast.persistence.compensation import Compensation
+from holdfast.persistence.fence import SHARD_LOCKS
 from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, Pool
 from holdfast.persistence.sql import query
 
-SHARD_LOCKS = 0x484F4C44
 MARKS_CHANNEL = "holdfast_marks"
 OUTBOX_CHANNEL = "holdfast_outbox"
 
@@ -291,7 +291,9 @@ class Persister:
         if rejections:
             _log.error("Postgres refused %d decisions of Redis", len(rejections))
             if self._compensation is not None:
-                await self._compensation([(batch.ends[shard][0], rejection) for shard, rejection in rejections])
+                await self._compensation(
+                    [(ShardKeys(shard, batch.ends[shard][0]), rejection) for shard, rejection in rejections]
+                )
 
     async def _tell_redis(self, marks: dict[int, tuple[int, int]]) -> None:
         """Set the marks by which scripts know how much waits, and trim what no replay will ask for.

@@ -32,8 +32,7 @@ from holdfast.engine.layout import CompiledEvent
 from holdfast.engine.redis_backend import RETENTION_MS
 from holdfast.persistence.catalogue import changing, list_events, load_event
 from holdfast.persistence.compare import Finding, compare, what_moved
-from holdfast.persistence.fence import ShardControl, frozen, read_controls
-from holdfast.persistence.persister import SHARD_LOCKS
+from holdfast.persistence.fence import SHARD_LOCKS, ShardControl, frozen, read_controls
 from holdfast.persistence.pool import Connection
 from holdfast.persistence.postgres_event import PostgresEvent, read_postgres_event
 from holdfast.persistence.redis_event import RedisEvent, read_redis_event

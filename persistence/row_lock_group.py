@@ -28,7 +28,8 @@ from holdfast.engine.keys import shard_of
 from holdfast.engine.status import Status
 from holdfast.persistence.apply import Collision, apply_operations
 from holdfast.persistence.errors import outcome_of
-from holdfast.persistence.persister import MARKS_CHANNEL, OUTBOX_CHANNEL, SHARD_LOCKS, Committed
+from holdfast.persistence.fence import SHARD_LOCKS
+from holdfast.persistence.persister import MARKS_CHANNEL, OUTBOX_CHANNEL, Committed
 from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, Pool
 from holdfast.persistence.row_lock_view import Asks, MustLock, SeatsLocked, Sighting, View
 from holdfast.persistence.sql import query

@@ -18,8 +18,8 @@ from holdfast.engine.epochs import Mode, ShardState
 from holdfast.engine.keys import ShardKeys
 from holdfast.engine.shards import ShardCountError
 from holdfast.persistence.controls import CONTROL_CHANNEL
-from holdfast.persistence.fence import ShardControl, read_controls
-from holdfast.persistence.persister import SHARD_LOCKS, LostRace, Persister
+from holdfast.persistence.fence import SHARD_LOCKS, ShardControl, read_controls
+from holdfast.persistence.persister import LostRace, Persister
 from holdfast.persistence.pool import Connection, Pool
 from holdfast.persistence.retained_log import last_number
 from holdfast.persistence.sql import query

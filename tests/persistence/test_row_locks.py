@@ -16,8 +16,8 @@ from holdfast.engine.layout import compile_event
 from holdfast.engine.status import Status
 from holdfast.persistence import row_lock_group
 from holdfast.persistence.apply import Rejection
+from holdfast.persistence.fence import SHARD_LOCKS
 from holdfast.persistence.operations import Operation
-from holdfast.persistence.persister import SHARD_LOCKS
 from holdfast.persistence.pool import Connection, open_pool
 from holdfast.persistence.row_lock_backend import RowLockBackend
 from support.engine import SHARDS, document

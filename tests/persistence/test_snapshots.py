@@ -11,7 +11,7 @@ from holdfast.engine.keys import shard_of
 from holdfast.engine.settings import Settings
 from holdfast.engine.status import Status
 from holdfast.persistence import snapshots
-from holdfast.persistence.persister import SHARD_LOCKS
+from holdfast.persistence.fence import SHARD_LOCKS
 from holdfast.persistence.pool import connect
 from holdfast.persistence.snapshots import snapshot, sweep, sweep_overdue, take_snapshots
 from holdfast.persistence.verify import verify

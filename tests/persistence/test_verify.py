@@ -94,7 +94,7 @@ async def test_a_refusal_may_take_a_moment_to_be_given_back_but_not_for_ever(pla
     rig = played.rig
     await rig.execute("UPDATE seats SET status = 'blocked' WHERE seat_id = 'A-9'")
     hold_id = await held(rig.on, "A-9")
-    forgetful = Forgetful(rig.on.backend, rig.pool)
+    forgetful = Forgetful(rig.on.backend, rig.pool, rig.redis)
     await rig.drain(Persister(rig.redis, rig.pool, shards=SHARDS, compensation=forgetful))
     await rig.execute("UPDATE seats SET status = 'available' WHERE seat_id = 'A-9'")
 
@@ -124,7 +124,7 @@ async def test_a_hold_whose_entry_is_a_dead_letter_is_said_to_be_one(played: Pla
     hold_id = await held(rig.on, "A-9", cart="" if unreadable else "a\0b")
     if unreadable:
         await damage_last_entry(rig)
-    forgetful = Forgetful(rig.on.backend, rig.pool)
+    forgetful = Forgetful(rig.on.backend, rig.pool, rig.redis)
     await rig.drain(Persister(rig.redis, rig.pool, shards=SHARDS, compensation=forgetful))
 
     soon = await check(rig)

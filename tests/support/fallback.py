@@ -136,7 +136,7 @@ class Fallback:
         def backend_in(epoch: int) -> Backend:
             return RedisBackend(self.servers.wire, shards=SHARDS, epoch=epoch)
 
-        compensation = Compensation(backend_in, self.servers.pool)
+        compensation = Compensation(backend_in, self.servers.pool, self.servers.redis)
         return Persister(self.servers.redis, self.servers.pool, shards=SHARDS, compensation=compensation)
 
     def recoverer(self, recover_after_s: float = 0.1) -> Recoverer:

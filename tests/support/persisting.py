@@ -64,7 +64,7 @@ class Rig:
         return self.on.keys.shard.shard
 
     def persister(self, **options: Any) -> Persister:
-        compensation = Compensation(lambda _: self.on.backend, self.pool)
+        compensation = Compensation(lambda _: self.on.backend, self.pool, self.redis)
         return Persister(self.redis, self.pool, shards=SHARDS, compensation=compensation, **options)
 
     async def drain(self, persister: Persister | None = None) -> int:
