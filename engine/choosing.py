@@ -79,7 +79,9 @@ def choose_seats(stretches: Sequence[bytes], wish: Wish) -> Choice | None:
         for zone, rows in enumerate(zones):
             clusters = step(rows, wish)
             if clusters:
-                return Choice(zone, clusters, orphans_left(stretches[zone], clusters))
+                choice = Choice(zone, clusters)
+                orphans = orphans_left(stretches[zone], choice.places)
+                return msgspec.structs.replace(choice, orphans=orphans)
     return None
 
 
@@ -91,13 +93,14 @@ def draw_stretch(rows: bytes, free: Iterable[int]) -> bytes:
     return bytes(drawn)
 
 
-def orphans_left(stretch: bytes, clusters: Sequence[Cluster]) -> tuple[int, ...]:
-    """The seats that taking these clusters leaves alone and that were not alone before."""
-    after = bytearray(stretch)
-    for cluster in clusters:
-        after[cluster.start : cluster.start + cluster.length] = b"h" * cluster.length
-    neighbours = {cluster.start - 1 for cluster in clusters} | {each.start + each.length for each in clusters}
-    return tuple(sorted(place for place in neighbours if _is_alone(after, place)))
+def orphans_left(stretch: bytes, places: Iterable[int]) -> tuple[int, ...]:
+    """The seats that taking these places leaves alone and that were not alone before."""
+    after, beside = bytearray(stretch), set()
+    for place in places:
+        after[place] = ord("h")
+        if stretch[place] == ord("."):
+            beside |= {place - 1, place + 1}
+    return tuple(sorted(place for place in beside if _is_alone(after, place)))
 
 
 def row_is_almost_taken(row: bytes) -> bool:

@@ -182,6 +182,10 @@ class CompiledEvent(msgspec.Struct, frozen=True):
     def ttl_ms(self) -> int:
         return self.document.policy.default_hold_ttl_minutes * 60_000
 
+    def row_around(self, ordinal: int) -> range:
+        """The ordinals of the row in which a seat stands."""
+        return range(self.map.rfind(SEPARATOR, 0, ordinal) + 1, self.map.find(SEPARATOR, ordinal))
+
     def rules(self, *, max_backlog: int, retention_ms: int) -> bytes:
         """The limits that hold scripts are given; see lua/include/hold_rules.lua."""
         policy = self.document.policy
@@ -200,6 +204,7 @@ class CompiledEvent(msgspec.Struct, frozen=True):
                 max(retention_ms, policy.rate_limit_seconds * 1000),
                 policy.orphan_avoidance_strict,
                 0 if policy.group_adjacency_strict else policy.max_group_split + 1,
+                policy.orphan_audit_enabled,
             )
         )
 

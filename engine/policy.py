@@ -42,6 +42,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     accessibility_audit_enabled: bool = True
 
     orphan_avoidance_strict: bool = False
+    orphan_audit_enabled: bool = False
     group_adjacency_strict: bool = False
     max_group_split: Annotated[int, Meta(ge=0, le=50)] = 2
     prefer_clustering_over_selection: bool = False
@@ -60,9 +61,14 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ack: AckRule | None = None
 
+    @property
+    def watches_orphans(self) -> bool:
+        """Whether it matters that a selection leaves a seat alone."""
+        return self.orphan_avoidance_strict or self.orphan_audit_enabled
+
 
 # What a stored policy says where its owner has said nothing: stricter than an event that has none.
-STORED_DEFAULTS = Policy(allow_vip_zones=False, orphan_avoidance_strict=True)
+STORED_DEFAULTS = Policy(allow_vip_zones=False, orphan_avoidance_strict=True, orphan_audit_enabled=True)
 
 FIELDS: Mapping[str, Any] = {field.name: field.type for field in msgspec.structs.fields(Policy)}
 

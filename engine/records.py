@@ -14,7 +14,7 @@ _END = struct.Struct(">Q")
 _HEAD = struct.Struct(">Q16s16s")
 _BLOCK = struct.Struct(">HH")
 _RECORD = struct.Struct(">16scQQIHH")
-_RULES = struct.Struct(">BQQIHIIIIIBB")
+_RULES = struct.Struct(">BQQIHIIIIIBBB")
 _STRETCH = struct.Struct(">HII")
 _ZONE_SPEC = struct.Struct(">III")
 _ID_BYTES = 16
@@ -62,7 +62,10 @@ class HoldRecord(msgspec.Struct, frozen=True):
 
 
 class LogEntry(msgspec.Struct, frozen=True):
-    """One entry of a shard's log. `body` depends on `operation`; see docs/architecture.md."""
+    """One entry of a shard's log. `body` depends on `operation`; see docs/architecture.md.
+
+    `orphans` are the seats that a hold has left alone, where that is noted.
+    """
 
     epoch: int
     seq: int
@@ -73,6 +76,7 @@ class LogEntry(msgspec.Struct, frozen=True):
     hold_ids: tuple[UUID, ...]
     body: bytes
     meta: bytes
+    orphans: tuple[Pair, ...] = ()
 
 
 class Block(NamedTuple):
@@ -191,6 +195,7 @@ def unpack_entry(stream_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
         hold_ids=unpack_ids(fields[b"holds"]),
         body=fields[b"body"],
         meta=fields[b"meta"],
+        orphans=unpack_pairs(fields.get(b"orphans", b"")),
     )
 
 

@@ -72,6 +72,7 @@ _OUTCOMES = {
     Status.RATE_LIMIT_EXCEEDED: "You have reserved many seats in a short time. Try again later.",
     Status.BLOCK_AT_CAPACITY: "The zone is full. Choose another one.",
     Status.NO_AVAILABLE_SEATS: "There are not so many seats together. Choose fewer, or another zone.",
+    Status.LEAVES_ORPHAN: "These seats would leave a single seat alone. Take that one too, or others.",
     Status.HOLD_NOT_FOUND: "There is no such hold.",
     Status.HOLD_SOLD: "The hold was sold already.",
     Status.HOLD_RELEASED: "The hold was released.",

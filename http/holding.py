@@ -37,6 +37,7 @@ HOLD_ERRORS = (
         Status.TOO_MANY_SEATS,
         Status.SEAT_NOT_AVAILABLE,
         Status.SEAT_HELD_BY_ANOTHER_USER,
+        Status.LEAVES_ORPHAN,
         Status.BLOCK_AT_CAPACITY,
         Status.HOLD_ID_REUSED,
         Status.HOLD_RELEASED,

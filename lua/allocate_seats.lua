@@ -40,7 +40,8 @@
 --   fenced, invalid_request, too_many_seats, event_not_found, hold_id_reused, hold_released, hold_expired, repeated,
 --   stale_config, event_unavailable, event_not_available, event_sales_closed, busy, seat_not_found,
 --   user_limit_exceeded, address_limit_exceeded, rate_limit_exceeded, no_available_seats, block_at_capacity, done
--- Log: expire for overdue holds, at most 64, where their seats or units were needed, then hold.
+-- Log: expire for overdue holds, at most 64, where their seats or units were needed, then hold, with the seats left
+-- alone where these are noted.
 -- Cost: O(zones) at the speed of a plain search for text, less the blocks an earlier search has ruled out and where no
 -- seat has come free since; where there is no block for the group, the free seats of up to 400 rows of each zone; at
 -- most 64 overdue holds and 128 earlier holds of the same holder.
@@ -99,7 +100,7 @@ if refusal then
   return { refusal, '', lifts_ms, now_ms, 0, '', '' }
 end
 
-local due_ids, due_seen, searched = {}, {}, {}
+local due_ids, due_seen, searched, is_clean = {}, {}, {}, true
 for i = 1, seat_zones do
   local capacity, zone_seats, held, sold, blocked = struct.unpack(ZONE, counts[i + 1])
   if math.min(capacity, zone_seats - blocked) - held - sold >= units then
@@ -108,6 +109,7 @@ for i = 1, seat_zones do
 end
 -- @include find_clean_run
 if not chosen then
+  is_clean = false
   -- @include choose_with_compromise
   local stretches = {}
   for i = 1, #searched do
@@ -148,7 +150,11 @@ for i = 1, #clusters, 2 do
     pairs_chosen[#pairs_chosen + 1] = struct.pack(PAIR, zone, ordinal)
   end
 end
-local seats = table.concat(pairs_chosen)
+local seats, orphans = table.concat(pairs_chosen), ''
+if orphans_noted == 1 and not is_clean then
+  -- @include find_orphans
+  orphans = find_orphans(seats, {})
+end
 -- @include place_hold
 -- Where holds have ended, the digits have just been written anew.
 if ruled_out and #due_ids == 0 then

@@ -34,14 +34,15 @@
 --   3 until_ms   int    when that hold ends; for a refusal when it may lift, 0 if unknown, -1 if never
 --   4 now_ms     int    the server's clock
 --   5 seq        int    log entry that must be persisted before the reply is durable, 0 if none
---   6 seats      pairs  the hold's seats; for a refusal the seats in the way
+--   6 seats      pairs  the hold's seats; for a refusal the seats in the way, or left alone
 --   7 quantities pairs  the hold's quantities; for a refusal the zones in the way and how many units they lack
 -- Statuses, in order of precedence:
 --   fenced, invalid_request, too_many_seats, event_not_found, hold_id_reused, hold_released, hold_expired, repeated,
 --   stale_config, event_unavailable, event_not_available, event_sales_closed, busy, seat_not_found,
---   seat_not_available, seat_held_by_another_user, already_held, user_limit_exceeded, address_limit_exceeded,
---   rate_limit_exceeded, block_at_capacity, done
--- Log: expire for holds past their time on the seats, and for others where a zone lacked room, then hold.
+--   seat_not_available, seat_held_by_another_user, already_held, leaves_orphan, user_limit_exceeded,
+--   address_limit_exceeded, rate_limit_exceeded, block_at_capacity, done
+-- Log: expire for holds past their time on the seats, and for others where a zone lacked room, then hold, with the
+-- seats left alone where these are noted.
 -- Cost: O(units): at most 100 units, 100 due and 64 overdue holds, and 128 earlier holds of the same holder.
 
 -- @include status
@@ -82,6 +83,16 @@ if refusal then
 end
 if own_hold then
   -- @include leave_out_own_seats
+end
+local orphans = ''
+if (orphans_refused == 1 or orphans_noted == 1) and seats ~= '' then
+  -- @include seats_coming_free
+  -- @include find_orphans
+  local left_alone, unexcused = find_orphans(seats, seats_coming_free(due_ids or {}))
+  if orphans_refused == 1 and unexcused ~= '' then
+    return { LEAVES_ORPHAN, '', 0, now_ms, 0, unexcused, '' }
+  end
+  orphans = orphans_noted == 1 and left_alone or ''
 end
 
 -- @include holder_limits

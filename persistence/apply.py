@@ -71,7 +71,10 @@ async def apply_operations(
 
 async def _apply_holds(connection: asyncpg.Connection, holds: Sequence[Hold]) -> list[Rejection]:
     refused = await connection.fetch(query("apply_holds"), *columns(_lines(holds)))
-    return _rejections(refused, {hold.hold_id: hold for hold in holds})
+    rejections = _rejections(refused, {hold.hold_id: hold for hold in holds})
+    rejected = {each.hold_id for each in rejections}
+    await _note_orphans(connection, [hold for hold in holds if hold.hold_id not in rejected])
+    return rejections
 
 
 async def _place_holds(connection: asyncpg.Connection, holds: Sequence[Hold]) -> list[Rejection]:
@@ -81,7 +84,29 @@ async def _place_holds(connection: asyncpg.Connection, holds: Sequence[Hold]) ->
         raise Collision(str(error)) from error
     if not had_room:
         raise Collision("a seat or a zone of a hold has no room")
+    await _note_orphans(connection, holds)
     return []
+
+
+async def _note_orphans(connection: asyncpg.Connection, holds: Sequence[Hold]) -> None:
+    """Tell the audit which seats holds have left alone, where the log says so."""
+    rows = [
+        (
+            hold.hold_id,
+            hold.entry.organization_id,
+            hold.entry.event_id,
+            hold.record.user_id,
+            orphan.value,
+            moment(hold.record.created_ms),
+            hold.caller.address,
+            hold.caller.user_agent,
+            hold.caller.request_id,
+        )
+        for hold in holds
+        for orphan in hold.entry.orphans
+    ]
+    if rows:
+        await connection.execute(query("note_orphans"), *columns(rows))
 
 
 def _lines(holds: Sequence[Hold]) -> list[tuple[Any, ...]]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,6 +14,7 @@ from holdfast.engine.layout import MAX_ORDINALS, CompiledEvent
 from holdfast.engine.records import Pair
 from holdfast.engine.status import Status
 from holdfast.persistence.operations import read_caller
+from holdfast.persistence.row_lock_orphans import find_orphans
 from holdfast.persistence.row_lock_view import ACTIVE, AVAILABLE, HELD, SOLD, Asks, Held, View, units_by_zone
 
 MAX_UNITS = 100
@@ -31,6 +33,14 @@ class Refusal(msgspec.Struct, frozen=True):
     quantities: tuple[Pair, ...] = ()
 
 
+class Chosen(NamedTuple):
+    """Seats that may be had, the overdue holds that have to go for them, and the seats that are then left alone."""
+
+    seats: tuple[Pair, ...] = ()
+    due: Sequence[Held] = ()
+    orphans: tuple[Pair, ...] = ()
+
+
 class Wish(msgspec.Struct, frozen=True):
     """A request to hold named seats and quantities, or so many seats of one of the zones."""
 
@@ -46,12 +56,19 @@ class Wish(msgspec.Struct, frozen=True):
         follows_address = policy.max_holds_per_ip and self.holder.address
         return Asks(
             hold_ids=(self.holder.hold_id,),
-            ordinals=tuple(seat.value for seat in self.seats[: MAX_UNITS + 1] if seat.value < MAX_ORDINALS),
+            ordinals=self._ordinals(),
             zones=self.zones or tuple(pair.zone for pair in (*self.seats, *self.quantities)),
             user_ids=(self.holder.user_id,),
             addresses=(self.holder.address,) if follows_address else (),
             window_ms=policy.rate_limit_seconds * 1000,
         )
+
+    def _ordinals(self) -> tuple[int, ...]:
+        """The seats, and their rows where it matters what is left of these."""
+        named = {seat.value for seat in self.seats[: MAX_UNITS + 1] if seat.value < MAX_ORDINALS}
+        if self.event.document.policy.watches_orphans:
+            named |= {each for seat in named & self.event.seat_at.keys() for each in self.event.row_around(seat)}
+        return tuple(named)
 
 
 def refused(status: Status, now_ms: int, position: Position) -> HoldReply:
@@ -75,17 +92,20 @@ async def hold_seats(view: View, wish: Wish) -> HoldReply:  # noqa: PLR0911 - on
     rest = tuple(seat for seat in wish.seats if seat not in own)
     if own and not rest and not wish.quantities:
         return _reply(view, Status.ALREADY_HELD, next(iter(own.values())))
+    due = list({hold.hold_id: hold for hold in owners.values() if hold and hold.is_overdue(view.now_ms)}.values())
+    orphans, unexcused = find_orphans(view, wish.event, rest, due)
+    if unexcused and wish.event.document.policy.orphan_avoidance_strict:
+        return _refuse(view, Refusal(Status.LEAVES_ORPHAN, seats=unexcused))
     wanted = units_by_zone(rest, wish.quantities)
     if refusal := _over_limit(view, wish, wanted.total()):
         return _refuse(view, refusal)
-    due = list({hold.hold_id: hold for hold in owners.values() if hold and hold.is_overdue(view.now_ms)}.values())
     if view.lacking(wanted) and not view.overdue:
         return _refuse(view, Refusal(Status.BLOCK_AT_CAPACITY, quantities=view.lacking(wanted)))
     view.require_locks()
     if stuck := [hold for hold in due if hold not in await view.lockable(due)]:
         seats = tuple(seat for seat, hold in owners.items() if hold in stuck)
         return _refuse(view, Refusal(Status.SEAT_HELD_BY_ANOTHER_USER, seats=seats))
-    return await _make_room_and_place(view, wish, caller, rest, due)
+    return await _make_room_and_place(view, wish, caller, Chosen(rest, due, orphans))
 
 
 async def allocate_seats(view: View, wish: Wish) -> HoldReply:  # noqa: PLR0911 - one return per kind of answer, in order of precedence.
@@ -103,48 +123,49 @@ async def allocate_seats(view: View, wish: Wish) -> HoldReply:  # noqa: PLR0911 
     if not view.overdue and all(zone.seats - zone.held - zone.sold - zone.blocked < wish.count for zone in zones):
         return _refuse(view, Refusal(Status.NO_AVAILABLE_SEATS))
     view.require_locks()
-    seats, due = await _choose(view, wish)
-    if not seats:
+    chosen = await _choose(view, wish)
+    if not chosen.seats:
         return _refuse(view, Refusal(Status.NO_AVAILABLE_SEATS))
-    return await _make_room_and_place(view, wish, caller, seats, due)
+    return await _make_room_and_place(view, wish, caller, chosen)
 
 
-async def _choose(view: View, wish: Wish) -> tuple[tuple[Pair, ...], list[Held]]:
+async def _choose(view: View, wish: Wish) -> Chosen:
     """The best seats, and the overdue holds that have to go for them. What others have locked is taken.
 
     Zones that lack room come into consideration together with what overdue holds have.
     """
     with_room = [zone for zone in wish.zones if view.zones[zone].free >= wish.count]
-    if seats := await _choose_and_lock(view, wish, with_room, set()):
-        return seats, []
+    chosen = await _choose_and_lock(view, wish, with_room, set())
+    if chosen.seats:
+        return chosen
     due = await view.lockable(view.overdue)
     if not due and len(with_room) == len(wish.zones):
-        return (), []
+        return Chosen()
     freed = {ordinal for hold in due for ordinal in hold.ordinals}
-    seats = await _choose_and_lock(view, wish, wish.zones, freed)
-    return seats, due if seats else []
+    chosen = await _choose_and_lock(view, wish, wish.zones, freed)
+    return chosen._replace(due=due) if chosen.seats else Chosen()
 
 
-async def _choose_and_lock(view: View, wish: Wish, zones: Sequence[int], freed: set[int]) -> tuple[Pair, ...]:
+async def _choose_and_lock(view: View, wish: Wish, zones: Sequence[int], freed: set[int]) -> Chosen:
     """The best seats of these zones that can be locked, as if others were free too."""
-    while seats := await _choose_free(view, wish, zones, freed):
-        if await view.lock(seat.value for seat in seats):
+    while (chosen := await _choose_free(view, wish, zones, freed)).seats:
+        if await view.lock(seat.value for seat in chosen.seats):
             break
-        zone = wish.event.zones[seats[0].zone]
-        locked = {seat.value for seat in seats if view.is_foreign(seat.value)}
+        zone = wish.event.zones[chosen.seats[0].zone]
+        locked = {seat.value for seat in chosen.seats if view.is_foreign(seat.value)}
         view.free_seats(zone.index, zone.first, zone.last).take(locked)
         freed = freed - locked
-    return seats
+    return chosen
 
 
-async def _choose_free(view: View, wish: Wish, zones: Sequence[int], freed: set[int]) -> tuple[Pair, ...]:
+async def _choose_free(view: View, wish: Wish, zones: Sequence[int], freed: set[int]) -> Chosen:
     stretches = [wish.event.zones[zone] for zone in zones]
     lists = [view.free_seats(zone.index, zone.first, zone.last) for zone in stretches]
     if not freed:
         # Most requests end here, and need not know every free seat.
         for zone, free in zip(zones, lists, strict=True):
             if run := await free.first_clean_run(wish.count):
-                return tuple(Pair(zone, each) for each in run)
+                return Chosen(tuple(Pair(zone, each) for each in run))
     drawn = [
         draw_stretch(
             wish.event.map[zone.first : zone.last + 1],
@@ -154,18 +175,18 @@ async def _choose_free(view: View, wish: Wish, zones: Sequence[int], freed: set[
     ]
     choice = choose_seats(drawn, choosing.Wish.under(wish.event.document.policy, wish.count))
     if choice is None:
-        return ()
-    chosen = stretches[choice.zone]
-    return tuple(Pair(chosen.index, chosen.first + place) for place in choice.places)
+        return Chosen()
+    there = stretches[choice.zone]
+    seats = tuple(Pair(there.index, there.first + place) for place in choice.places)
+    return Chosen(seats, orphans=tuple(Pair(there.index, there.first + place) for place in choice.orphans))
 
 
-async def _make_room_and_place(
-    view: View, wish: Wish, caller: Actor, seats: tuple[Pair, ...], due: list[Held]
-) -> HoldReply:
+async def _make_room_and_place(view: View, wish: Wish, caller: Actor, chosen: Chosen) -> HoldReply:
     """Overdue holds make way: those on the seats, and all that were found where a zone lacks room."""
+    seats, due, orphans = chosen
     wanted = units_by_zone(seats, wish.quantities)
     if view.lacking(wanted):
-        due += [hold for hold in await view.lockable(view.overdue) if hold not in due]
+        due = [*due, *(hold for hold in await view.lockable(view.overdue) if hold not in due)]
     if lacking := view.lacking(wanted, due):
         return _refuse(view, Refusal(Status.BLOCK_AT_CAPACITY, quantities=lacking))
     view.expire(due, caller)
@@ -190,7 +211,7 @@ async def _make_room_and_place(
             *((zone, None, many) for zone, many in wish.quantities),
         ),
     )
-    view.place(hold, caller)
+    view.place(hold, caller, orphans=orphans if wish.event.document.policy.orphan_audit_enabled else ())
     return _reply(view, Status.DONE, hold)
 
 

@@ -251,9 +251,9 @@ class View:
 
     # Changes, each of them an operation of the log.
 
-    def place(self, hold: Held, caller: Actor) -> None:
-        """A new hold on seats and units that every check has allowed."""
-        entry = self._entry("hold", (hold.hold_id,))
+    def place(self, hold: Held, caller: Actor, *, orphans: tuple[Pair, ...] = ()) -> None:
+        """A new hold on seats and units that every check has allowed, and the seats that it leaves alone."""
+        entry = msgspec.structs.replace(self._entry("hold", (hold.hold_id,)), orphans=orphans)
         hold.epoch, hold.seq = entry.epoch, entry.seq
         self.holds[hold.hold_id] = hold
         self._list(hold)

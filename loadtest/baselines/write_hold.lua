@@ -51,7 +51,7 @@ local clock = call('TIME')
 local now_ms = clock[1] * 1000 + clock[2] / 1000
 now_ms = now_ms - now_ms % 1
 local shard_epoch, shard_seq, ttl_ms = ARG_EPOCH, tonumber(ARG_LAST_SEQ), tonumber(ARG_TTL_MS)
-local seats, quantities, zone = ARG_SEATS, ARG_QUANTITIES, tonumber(ARG_ZONE)
+local seats, quantities, orphans, zone = ARG_SEATS, ARG_QUANTITIES, '', tonumber(ARG_ZONE)
 local zone_names, totals, counts = { zone }, { [zone] = #seats / PAIR_BYTES }, { ARG_VERSION, ARG_COUNTERS }
 local user_field, user_list, follow_address, address_field, address_list = 'u' .. ARG_USER, nil, false, nil, nil
 -- @include place_hold

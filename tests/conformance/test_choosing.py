@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
-from conformance.halls import OpenHall, somebody
+from conformance.halls import OpenHall, held, hold, seats, somebody, unchanged
 
 from holdfast.engine.policy import Policy
 from holdfast.engine.status import Status
@@ -51,3 +52,51 @@ async def test_seats_are_chosen_by_the_rules(
         assert (reply.status, list(reply.seats)) == (
             (Status.NO_AVAILABLE_SEATS, []) if chosen is None else (Status.DONE, chosen)
         )
+
+
+@pytest.mark.parametrize(
+    ("drawing", "wanted", "left_alone"),
+    [
+        # The worked example: booking the second and the fourth of five leaves the others alone.
+        (".....", [2, 4], [1, 3, 5]),
+        (".....", [1, 2], []),
+        (".....", [2, 3], [1]),
+        ("....h", [1, 2], []),
+        ("..|...", [1, 3], [2]),
+        # What was alone before is nobody's doing: only single seats are left in the row.
+        (".h.h.", [3], []),
+        (".h...h.", [3, 4, 5], []),
+        # More than nine tenths of the row are sold.
+        ("h" * 28 + "..", [29], []),
+        ("h" * 18 + "..", [19], [20]),
+    ],
+)
+async def test_named_seats_that_leave_an_orphan(
+    open_hall: OpenHall, drawing: str, wanted: list[int], left_alone: list[int]
+) -> None:
+    async with open_hall(drawn_event([drawing], STRICT)) as hall:
+        named = list(hall.event.seats.values())
+        request = {"seats": [named[number - 1] for number in wanted]}
+        if left_alone:
+            async with unchanged(hall):
+                reply = await hall.backend.hold_seats(hall.event, somebody(), **request)
+            assert reply.status is Status.LEAVES_ORPHAN
+            assert list(reply.seats) == [named[number - 1] for number in left_alone]
+        lenient = msgspec.structs.replace(hall.event.document, policy=LENIENT)
+        if left_alone:
+            _, hall.event = await hall.backend.set_event_state(hall.event, lenient)
+
+        assert (await hall.backend.hold_seats(hall.event, somebody(), **request)).status is Status.DONE
+
+
+async def test_a_hold_past_its_time_counts_as_free_for_what_is_left_alone(open_hall: OpenHall) -> None:
+    async with open_hall(drawn_event(["....", "..."], STRICT)) as hall:
+        first = list(hall.event.seats)
+        await held(hall, *first[2:4])
+        await hall.lapse(await held(hall, *first[:2]))
+
+        async with unchanged(hall):
+            reply = await hold(hall, first[1])
+
+        assert (reply.status, list(reply.seats)) == (Status.LEAVES_ORPHAN, seats(hall, first[0]))
+        assert (await hold(hall, *first[:2])).status is Status.DONE

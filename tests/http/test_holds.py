@@ -48,6 +48,18 @@ async def test_one_seat_in_the_way_refuses_all_and_is_named(front: FrontEnd) -> 
     assert (await front.reserve("A-1", user=uuid4())).status == 201
 
 
+async def test_named_seats_that_leave_one_alone_are_refused_with_that_seat(redis_url: str, database_dsn: str) -> None:
+    policy = msgspec.structs.replace(UNLIMITED, orphan_avoidance_strict=True)
+    async with serving(redis_url, database_dsn, drawn_event(["....."], policy)) as front:
+        several = await hold(front, {"seats": ["0-1-2", "0-1-4"]})
+        one = await front.reserve("0-1-2")
+        fine = await hold(front, {"seats": ["0-1-1", "0-1-2"]})
+
+    assert (several.status, several.error, several.body["seats"]) == (409, "leaves_orphan", ["0-1-1", "0-1-3", "0-1-5"])
+    assert (one.status, one.error, one.body["seats"]) == (409, "leaves_orphan", ["0-1-1"])
+    assert fine.status == 201
+
+
 async def test_the_best_available_seats_are_next_to_each_other(front: FrontEnd) -> None:
     await front.reserve("A-2", user=uuid4())
 

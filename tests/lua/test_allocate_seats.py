@@ -16,6 +16,8 @@ from holdfast.engine.records import pack_stretches, unpack_record
 from holdfast.engine.status import Status
 from support.engine import UNLIMITED, Stage, document, seats
 from support.scripts import (
+    GENEROUS_RULES,
+    RULES_BYTES,
     allocate,
     audited,
     backdate,
@@ -207,7 +209,7 @@ async def test_fenced(on: Stage) -> None:
     ("argument", "value"),
     [
         ("scope", b"x" * 31),
-        ("rules", b"x" * 44),
+        ("rules", b"x" * (RULES_BYTES - 1)),
         ("meta", b"x" * 4097),
         ("hold", b"x" * 15),
         ("fingerprint", b"x" * 17),
@@ -252,9 +254,7 @@ async def test_too_many_seats(server_url: str) -> None:
 
 @pytest.mark.parametrize("count", [b"101", b"16777215"])
 async def test_too_many_seats_whatever_the_rules_say(on: Stage, count: bytes) -> None:
-    generous = b"\x01" + bytes(20) + b"\xff\xff" + bytes(22)
-
-    await refused(on, Status.TOO_MANY_SEATS, "allocate_seats", rules=generous, count=count)
+    await refused(on, Status.TOO_MANY_SEATS, "allocate_seats", rules=GENEROUS_RULES, count=count)
 
 
 async def test_event_not_found(on: Stage) -> None:

@@ -14,7 +14,9 @@ from holdfast.engine.records import pack_pairs, unpack_blocks, unpack_record
 from holdfast.engine.status import Status
 from support.engine import Stage, document, seats
 from support.scripts import (
+    GENEROUS_RULES,
     RETENTION_MS,
+    RULES_BYTES,
     audited,
     backdate,
     call,
@@ -112,8 +114,8 @@ BAD_ARGUMENTS: list[tuple[str, bytes]] = [
     ("scope", b"x" * 31),
     ("scope", b"x" * 33),
     ("rules", b""),
-    ("rules", b"x" * 44),
-    ("rules", b"x" * 46),
+    ("rules", b"x" * (RULES_BYTES - 1)),
+    ("rules", b"x" * (RULES_BYTES + 1)),
     ("meta", b"x" * 4097),
     ("hold", b""),
     ("hold", b"x" * 15),
@@ -185,13 +187,14 @@ async def test_too_many_seats_for_the_policy(server_url: str) -> None:
 
 async def test_too_many_seats_whatever_the_rules_say(on: Stage) -> None:
     """Rules are packed by the caller; a hundred units is the script's own bound."""
-    generous = b"\x01" + bytes(20) + b"\xff\xff" + bytes(22)
     many = pack_pairs((0, ordinal) for ordinal in range(101))
 
-    await refused(on, Status.TOO_MANY_SEATS, "hold_seats", rules=generous, seats=many)
-    await refused(on, Status.TOO_MANY_SEATS, "hold_seats", rules=generous, seats=b"", quantities=pack_pairs([(1, 101)]))
-    await refused(on, Status.TOO_MANY_SEATS, "hold_seats", rules=generous, seats=many * 100)
-    await refused(on, Status.TOO_MANY_SEATS, "hold_seats", rules=generous, quantities=many * 100)
+    await refused(on, Status.TOO_MANY_SEATS, "hold_seats", rules=GENEROUS_RULES, seats=many)
+    await refused(
+        on, Status.TOO_MANY_SEATS, "hold_seats", rules=GENEROUS_RULES, seats=b"", quantities=pack_pairs([(1, 101)])
+    )
+    await refused(on, Status.TOO_MANY_SEATS, "hold_seats", rules=GENEROUS_RULES, seats=many * 100)
+    await refused(on, Status.TOO_MANY_SEATS, "hold_seats", rules=GENEROUS_RULES, quantities=many * 100)
 
 
 @pytest.mark.parametrize("quantity", [101, 2**31, 2**32 - 1])
@@ -549,6 +552,87 @@ async def test_own_seats_do_not_help_where_another_seat_is_taken(on: Stage) -> N
         reply = await on.hold("A-1", "A-2", user=user)
 
     assert (reply.status, reply.seats) == (Status.SEAT_HELD_BY_ANOTHER_USER, pairs(on, "A-2"))
+
+
+STRICT = Policy(rate_limit_seats=0, max_seats_per_booking=100, orphan_avoidance_strict=True)
+
+
+async def test_leaves_orphan(server_url: str) -> None:
+    """The worked example: of five free seats the second and the fourth are booked, and the others are alone."""
+    async with audited(server_url, document(rows=1, per_row=5, policy=STRICT)) as on:
+        async with unchanged(on):
+            reply = await on.hold("A-4", "A-2")
+
+        assert (reply.status, reply.hold_id, reply.until_ms) == (Status.LEAVES_ORPHAN, None, 0)
+        assert reply.seats == pairs(on, "A-1", "A-3", "A-5")
+        assert (await on.hold("A-1", "A-2")).status is Status.DONE
+
+
+async def test_leaves_orphan_after_what_the_seats_themselves_are(server_url: str) -> None:
+    """Taken seats come first, then orphans, then the holder's limits."""
+    policy = msgspec.structs.replace(STRICT, max_holds_per_user=1)
+    async with audited(server_url, document(rows=1, per_row=5, policy=policy)) as on:
+        user = uuid4()
+        await held(on, "A-5", user=user)
+        async with unchanged(on):
+            assert (await on.hold("A-2", "A-5")).status is Status.SEAT_HELD_BY_ANOTHER_USER
+            assert (await on.hold("A-5", user=user)).status is Status.ALREADY_HELD
+            assert (await on.hold("A-2", user=user)).status is Status.LEAVES_ORPHAN
+            assert (await on.hold("A-1", user=user)).status is Status.USER_LIMIT_EXCEEDED
+
+
+async def test_leaves_orphan_of_what_an_overdue_hold_gives_back(server_url: str) -> None:
+    """Two seats of a hold past its time count as free, so the one that is not wanted would be left alone."""
+    async with audited(server_url, document(rows=1, per_row=4, policy=STRICT)) as on:
+        await held(on, "A-3", "A-4")
+        await on.lapse(await held(on, "A-1", "A-2"))
+
+        async with unchanged(on):
+            reply = await on.hold("A-2")
+
+        assert (reply.status, reply.seats) == (Status.LEAVES_ORPHAN, pairs(on, "A-1"))
+
+
+async def test_own_seats_beside_the_wish_leave_nobody_alone(server_url: str) -> None:
+    async with audited(server_url, document(rows=1, per_row=5, policy=STRICT)) as on:
+        user = uuid4()
+        await held(on, "A-1", "A-2", user=user)
+
+        assert (await on.hold("A-1", "A-3", user=user)).status is Status.DONE
+
+
+@pytest.mark.parametrize(("per_row", "status"), [(20, Status.LEAVES_ORPHAN), (21, Status.DONE)])
+async def test_a_long_row_more_than_nine_tenths_sold_excuses(server_url: str, per_row: int, status: Status) -> None:
+    """Two seats of twenty are a tenth; of twenty-one they are less."""
+    async with audited(server_url, document(rows=3, per_row=per_row, policy=STRICT)) as on:
+        await sell(on, await held(on, *(f"B-{number}" for number in range(3, per_row + 1))))
+
+        assert (await on.hold("B-1")).status is status
+
+
+async def test_rows_longer_than_what_is_read_at_once(server_url: str) -> None:
+    async with audited(server_url, document(rows=2, per_row=1100, policy=STRICT)) as on:
+        for first in range(1, 1001, 100):
+            await held(on, *(f"B-{number}" for number in range(first, first + 100)))
+        assert (await on.hold("B-1002")).status is Status.DONE
+        async with unchanged(on):
+            reply = await on.hold("A-2")
+        assert (reply.status, reply.seats) == (Status.LEAVES_ORPHAN, pairs(on, "A-1"))
+
+
+async def test_orphans_are_noted_in_the_log_where_they_are_allowed(server_url: str) -> None:
+    policy = Policy(rate_limit_seats=0, orphan_audit_enabled=True)
+    async with audited(server_url, document(rows=1, per_row=5, policy=policy)) as on:
+        await held(on, "A-2", "A-4")
+        await held(on, "A-1")
+
+        assert [entry.orphans for entry in (await entries(on))[1:]] == [pairs(on, "A-1", "A-3", "A-5"), ()]
+
+
+async def test_orphans_are_not_looked_for_without_a_policy(on: Stage) -> None:
+    await held(on, "A-2")
+
+    assert (await entries(on))[-1].orphans == ()
 
 
 async def test_user_limit_exceeded(server_url: str) -> None:

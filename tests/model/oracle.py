@@ -213,7 +213,7 @@ class Oracle:
             return self._reply(Status.ALREADY_HELD, self.taken[own[0].value], now_ms)
 
         units = _units(rest, places)
-        refusal = self._over_limit(event, holder, units.total(), now_ms)
+        refusal = self._orphaning(rest) or self._over_limit(event, holder, units.total(), now_ms)
         if refusal:
             return self._refuse(refusal, now_ms)
         in_the_way = _unique(self.taken[ordinal] for ordinal in _ordinals(rest) if ordinal in self.taken)
@@ -337,6 +337,23 @@ class Oracle:
     @staticmethod
     def _is_own(hold: Hold, holder: Holder, now_ms: int) -> bool:
         return hold.is_live(now_ms) and hold.user_id == holder.user_id
+
+    def _orphaning(self, seats: tuple[Pair, ...]) -> Refusal | None:
+        """Seats that would be left alone by these, where that is refused and their row is not almost sold."""
+        if not self.event.document.policy.orphan_avoidance_strict:
+            return None
+        due = _unique(self.taken[ordinal] for ordinal in _ordinals(seats) if ordinal in self.taken)
+        free = {ordinal for hold in due for ordinal in _ordinals(hold.seats)}
+        free |= {ordinal for ordinal in self.event.seat_at if self._seat_state(ordinal) == "."}
+        left = free - _ordinals(seats)
+        orphans = []
+        for seat in seats:
+            for beside in (seat.value - 1, seat.value + 1):
+                row = self.event.row_around(beside)
+                alone = beside in left and not {beside - 1, beside + 1} & left
+                if alone and 10 * len(free.intersection(row)) >= len(row):
+                    orphans.append(Pair(seat.zone, beside))
+        return Refusal(Status.LEAVES_ORPHAN, seats=tuple(sorted(set(orphans)))) if orphans else None
 
     def _over_limit(self, event: CompiledEvent, holder: Holder, units: int, now_ms: int) -> Refusal | None:
         policy = event.document.policy

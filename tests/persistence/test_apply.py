@@ -12,13 +12,14 @@ import pytest
 from holdfast.engine.audit import Actor
 from holdfast.engine.backend import Holder
 from holdfast.engine.layout import EventState
+from holdfast.engine.policy import Policy
 from holdfast.engine.status import Status
 from holdfast.persistence.apply import Collision, apply_operations
 from holdfast.persistence.operations import Hold, ticket_id
 from holdfast.persistence.persister import Persister
 from support.engine import SHARDS, document
 from support.persisting import CALLER, Rig, rigged
-from support.scripts import held, pairs, places_held, reap, release, sell
+from support.scripts import allocate, held, pairs, places_held, reap, release, sell
 
 META = CALLER.meta()
 REASONS = ["user_cancelled", "payment_failed", "admin_override", "not_persisted"]
@@ -484,6 +485,27 @@ async def test_holds_leave_the_same_whether_or_not_collisions_are_looked_for(rig
         ([], [{"zone": 1, "quantity": 4}]),
     ]
     assert [row["entity_id"] for row in await rig.audit("seat_reserved")] == [str(hold_id) for hold_id in hold_ids]
+
+
+@pytest.mark.parametrize("optimistic", [True, False])
+async def test_seats_left_alone_are_told_to_the_audit_once(redis_url: str, database_dsn: str, optimistic: bool) -> None:
+    policy = Policy(rate_limit_seats=0, orphan_audit_enabled=True)
+    async with rigged(redis_url, database_dsn, document(rows=1, per_row=8, policy=policy)) as rig:
+        user = uuid4()
+        hold_id = await held(rig.on, "A-2", user=user, meta=META)
+        chosen = await allocate(rig.on, 5)
+        operations = await rig.operations()
+        async with rig.pool.acquire() as connection, connection.transaction():
+            await apply_operations(connection, operations, optimistic=optimistic)
+        await rig.apply(operations)
+
+        first, second = await rig.audit("orphans_left")
+
+    assert told_of_caller(first)
+    assert (first["user_id"], first["entity_type"], first["entity_id"]) == (user, "SeatHold", str(hold_id))
+    assert first["changes"] == {"orphans_created": 1, "seat_ids": ["A-1"]}
+    assert second["entity_id"] == str(chosen.hold_id)
+    assert second["changes"] == {"orphans_created": 1, "seat_ids": ["A-8"]}
 
 
 async def test_placing_holds_without_looking_stops_at_a_collision(rig: Rig) -> None:

@@ -13,6 +13,7 @@ from conformance.halls import Hall, held, hold, letters, row_lock_hall, seats, s
 from holdfast.engine.backend import HoldReply
 from holdfast.engine.errors import Overloaded, ScriptFault, Unavailable
 from holdfast.engine.layout import compile_event
+from holdfast.engine.policy import Policy
 from holdfast.engine.status import Status
 from holdfast.persistence import row_lock_group
 from holdfast.persistence.apply import Rejection
@@ -151,6 +152,16 @@ async def test_a_committed_hold_is_announced_like_one_of_the_log(
     assert msgspec.json.decode(told)["hold_id"] == str(reply.hold_id)
     mark = await stranger.fetchval("SELECT seq FROM shard_marks WHERE shard = $1 AND epoch = $2", shard(hall), DB_EPOCH)
     assert mark == reply.position.seq
+
+
+async def test_seats_left_alone_are_told_to_the_audit(database_dsn: str, stranger: Connection) -> None:
+    policy = Policy(rate_limit_seats=0, orphan_audit_enabled=True)
+    async with row_lock_hall(database_dsn, document(rows=1, per_row=8, policy=policy)) as hall:
+        await held(hall, "A-2")
+        await hall.backend.allocate_seats(hall.event, somebody(), zones=[0], count=5)
+
+    told = await stranger.fetch("SELECT changes FROM audit_log WHERE action = 'orphans_left' ORDER BY id")
+    assert [msgspec.json.decode(row["changes"])["seat_ids"] for row in told] == [["A-1"], ["A-8"]]
 
 
 async def test_numbers_follow_each_other_whoever_asks(hall: Hall) -> None:

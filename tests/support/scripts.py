@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from holdfast.engine.backend import Holder, HoldReply
-from holdfast.engine.layout import EventDocument
+from holdfast.engine.layout import EventDocument, compile_event
 from holdfast.engine.records import (
     HoldRecord,
     LogEntry,
@@ -23,11 +23,14 @@ from holdfast.engine.records import (
 from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.engine.status import Status
 from holdfast.lua import scripts
-from support.engine import Stage, stage
+from support.engine import Stage, document, stage
 
 RETENTION_MS = 3_600_000
 SEARCH_BLOCK_BYTES = 4096
 _CREATED_MS_AT = 25
+RULES_BYTES = len(compile_event(uuid4(), document()).rules(max_backlog=0, retention_ms=0))
+# Rules that sell, and let a call have as many units as the number can say.
+GENEROUS_RULES = b"\x01" + bytes(20) + b"\xff\xff" + bytes(RULES_BYTES - 23)
 
 
 async def call(on: Stage, script: str, **overrides: bytes) -> dict[str, Any]:

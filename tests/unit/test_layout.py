@@ -222,15 +222,20 @@ def test_the_rules_are_the_limits_of_the_policy() -> None:
     )
     found = compiled(policy=policy, state=EventState.LIVE)
 
-    assert found.rules(max_backlog=4, retention_ms=50_000) == pack_rules((1, 0, 0, 4, 6, 7, 8, 9, 10_000, 50_000, 0, 3))
+    assert found.rules(max_backlog=4, retention_ms=50_000) == pack_rules(
+        (1, 0, 0, 4, 6, 7, 8, 9, 10_000, 50_000, 0, 3, 0)
+    )
 
 
 def test_the_rules_say_how_seats_are_chosen() -> None:
     strict = compiled(policy=Policy(orphan_avoidance_strict=True, max_group_split=0))
     together = compiled(policy=Policy(group_adjacency_strict=True, max_group_split=5))
 
-    assert strict.rules(max_backlog=0, retention_ms=0)[-2:] == b"\x01\x01"
-    assert together.rules(max_backlog=0, retention_ms=0)[-2:] == b"\x00\x00"
+    noted = compiled(policy=Policy(orphan_audit_enabled=True))
+
+    assert strict.rules(max_backlog=0, retention_ms=0)[43:46] == b"\x01\x01\x00"
+    assert together.rules(max_backlog=0, retention_ms=0)[43:46] == b"\x00\x00\x00"
+    assert noted.rules(max_backlog=0, retention_ms=0)[43:46] == b"\x00\x03\x01"
 
 
 def test_a_hold_stays_on_record_for_as_long_as_it_counts_in_the_window() -> None:
@@ -242,7 +247,9 @@ def test_a_hold_stays_on_record_for_as_long_as_it_counts_in_the_window() -> None
 def test_no_limit_is_zero() -> None:
     found = compiled(policy=Policy(rate_limit_seats=0), state=EventState.LIVE)
 
-    assert found.rules(max_backlog=0, retention_ms=0) == pack_rules((1, 0, 0, 0, 10, 0, 0, 0, 300_000, 300_000, 0, 3))
+    assert found.rules(max_backlog=0, retention_ms=0) == pack_rules(
+        (1, 0, 0, 0, 10, 0, 0, 0, 300_000, 300_000, 0, 3, 0)
+    )
 
 
 def test_a_hold_lives_as_long_as_the_policy_says() -> None:

@@ -10,6 +10,7 @@ def test_a_stored_policy_starts_from_stricter_values_than_an_event_without_one()
     assert SeatingPolicy().values == STORED_DEFAULTS
     assert (STORED_DEFAULTS.orphan_avoidance_strict, STORED_DEFAULTS.allow_vip_zones) == (True, False)
     assert (Policy().orphan_avoidance_strict, Policy().allow_vip_zones) == (False, True)
+    assert (STORED_DEFAULTS.orphan_audit_enabled, Policy().orphan_audit_enabled) == (True, False)
 
 
 def test_the_defaults_of_the_specification() -> None:

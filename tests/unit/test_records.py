@@ -119,12 +119,12 @@ def test_zone_specs_come_back(specs: list[tuple[int, int, int]]) -> None:
     assert unpack_zone_specs(pack_zone_specs(specs)) == tuple(specs)
 
 
-def test_rules_are_forty_five_bytes_in_the_order_lua_reads_them() -> None:
-    assert pack_rules(range(1, 13)) == struct.pack(">BQQIHIIIIIBB", *range(1, 13))
-    assert len(pack_rules([0] * 12)) == 45
+def test_rules_are_in_the_order_lua_reads_them() -> None:
+    assert pack_rules(range(1, 14)) == struct.pack(">BQQIHIIIIIBBB", *range(1, 14))
+    assert len(pack_rules([0] * 13)) == 46
 
 
-@pytest.mark.parametrize("numbers", [[0] * 11, [0] * 13, [256] + [0] * 11, [-1] + [0] * 11])
+@pytest.mark.parametrize("numbers", [[0] * 12, [0] * 14, [256] + [0] * 12, [-1] + [0] * 12])
 def test_rules_that_do_not_fit_are_refused(numbers: list[int]) -> None:
     with pytest.raises(struct.error):
         pack_rules(numbers)
