@@ -1,7 +1,7 @@
 """Events in Postgres: the document as it was loaded, and its zones and seats as rows."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Container, Iterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from enum import StrEnum
@@ -87,7 +87,8 @@ async def save_event(connection: Connection, event: CompiledEvent, shards: int) 
                 event.document.sale_end,
                 EVENTS_CHANNEL,
             ):
-                await _insert_layout(connection, event)
+                await insert_zones(connection, event)
+                await insert_seats(connection, event)
                 return SaveResult.CREATED
             return await _update(connection, event, document, shard)
     except (asyncpg.UntranslatableCharacterError, asyncpg.CharacterNotInRepertoireError):
@@ -151,13 +152,14 @@ async def changing(connection: Connection, event_id: UUID) -> AsyncIterator[None
             await connection.execute(query("end_event_change"), EVENT_LOCKS, event_id)
 
 
-async def _insert_layout(connection: Connection, event: CompiledEvent) -> None:
+async def insert_zones(connection: Connection, event: CompiledEvent, *, first: int = 0) -> None:
+    """Insert the zones of an event, numbered from `first` on."""
     zones = [zone.document for zone in event.zones]
     await connection.execute(
         query("insert_zones"),
         event.event_id,
         event.organization_id,
-        [zone.index for zone in event.zones],
+        [first + zone.index for zone in event.zones],
         [zone.zone_id for zone in zones],
         [zone.zone_type for zone in zones],
         [zone.name for zone in zones],
@@ -165,12 +167,18 @@ async def _insert_layout(connection: Connection, event: CompiledEvent) -> None:
         [len(zone.seats) for zone in zones],
         _blocked_seats(event),
     )
-    await connection.copy_records_to_table("seats", records=_seat_records(event), columns=_SEAT_COLUMNS)
 
 
-def _seat_records(event: CompiledEvent) -> Iterator[tuple[object, ...]]:
+async def insert_seats(connection: Connection, event: CompiledEvent, *, without: Container[int] = ()) -> None:
+    """Insert the seats of an event, without those whose ordinals are there already."""
+    await connection.copy_records_to_table("seats", records=_seat_records(event, without), columns=_SEAT_COLUMNS)
+
+
+def _seat_records(event: CompiledEvent, without: Container[int]) -> Iterator[tuple[object, ...]]:
     blocked = event.document.blocked_seat_ids
     for ordinal, seat in event.seat_at.items():
+        if ordinal in without:
+            continue
         yield (
             event.event_id,
             ordinal,

@@ -21,6 +21,7 @@ LAYOUT_LOCKS = int.from_bytes(b"LAYO")
 NO_POLICY = SeatingPolicy(Policy())
 
 _read_layout = msgspec.json.Decoder(LayoutDocument).decode
+_read_plan = msgspec.json.Decoder(EventPlan).decode
 _read_policy = msgspec.json.Decoder(SeatingPolicy).decode
 
 
@@ -136,6 +137,12 @@ async def resolve_plan(connection: Connection, organization_id: UUID, plan: Even
         raise CatalogueError(f"layout: there is no version {plan.layout.version} of a layout {plan.layout.layout_id}.")
     _, layout = found
     return resolve(plan, layout, await load_policy(connection, organization_id) or NO_POLICY)
+
+
+async def load_plan(connection: Connection, organization_id: UUID, event_id: UUID) -> EventPlan | None:
+    """The plan by which an event was made, or nothing if it was made without a layout."""
+    plan = await connection.fetchval(query("load_event_layout"), event_id, organization_id)
+    return None if plan is None else _read_plan(plan)
 
 
 async def remember_plan(connection: Connection, organization_id: UUID, plan: EventPlan) -> None:
