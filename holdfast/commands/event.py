@@ -1,4 +1,4 @@
-"""`holdfast event`: load, open, close and look at events."""
+"""`holdfast event`: load, open, close, move and look at events."""
 
 import argparse
 import asyncio
@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast import demo
-from holdfast.commands import add_data_dir_flag, read_server_settings
+from holdfast.commands import add_data_dir_flag, event_move, read_server_settings
 from holdfast.engine.layout import CompiledEvent, EventDocument, compile_event
 from holdfast.engine.layout_checks import LayoutError
 from holdfast.errors import OperatorError
@@ -53,7 +53,7 @@ def add_parser(commands: "Commands") -> None:
     """Declare the command and what it can do."""
     parser = commands.add_parser(
         "event",
-        help="load, open, close or show an event",
+        help="load, open, close, move or show an event",
         description="Change events in Postgres and Redis: the servers of HOLDFAST_POSTGRES_DSN and HOLDFAST_REDIS_URL "
         "or, where these are not set, of the `holdfast up` that runs on the data directory.",
         epilog="example: holdfast event load festival.json --open",
@@ -89,6 +89,7 @@ def add_parser(commands: "Commands") -> None:
         act = actions.add_parser(name, help=does, epilog=f"example: holdfast event {name} {EXAMPLE_ID}")
         act.add_argument("event", type=UUID, metavar="EVENT", help="the event's id")
         _declare(act, action, "only if it is this organisation's event")
+    event_move.add_parser(actions)
 
 
 Action = Callable[[EventDesk, argparse.Namespace], Awaitable[EventReport]]

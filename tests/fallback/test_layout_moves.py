@@ -1,5 +1,7 @@
 """An event with sales moves to another version of its layout, or is told why it cannot."""
 
+import asyncio
+import subprocess
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID, uuid4
@@ -18,6 +20,7 @@ from holdfast.persistence.layout_moves import LayoutMove, move_event
 from holdfast.persistence.layouts import Venue, create_venue, remember_plan, save_layout
 from holdfast.persistence.modes import set_mode
 from holdfast.persistence.transitions import Cause
+from support.commands import complete
 from support.fallback import Fallback, Front
 
 CAUSE = Cause("the hall was rebuilt", "a test")
@@ -217,6 +220,29 @@ async def test_an_event_served_by_postgres_moves_and_stays_there(shards: Fallbac
     async with shards.front() as front:
         assert (await front.hold(shards.event, "A-2")).status is Status.STALE_CONFIG
         assert (await front.hold(await now(shards), "X-1")).status is Status.DONE
+
+
+async def test_the_command_moves_or_says_why_not(shards: Fallback) -> None:
+    await plan(shards)
+    await save_version(shards, rebuilt(shards))
+    servers = {"HOLDFAST_REDIS_URL": shards.redis_url, "HOLDFAST_POSTGRES_DSN": shards.dsn}
+
+    async def command(*more: str) -> subprocess.CompletedProcess[str]:
+        arguments = ("move", str(shards.event.event_id), "--version", "2", "--reason", "row F was rebuilt", *more)
+        return await asyncio.to_thread(complete, "event", *arguments, **servers)
+
+    refused = await command("--rename", "A-1=A-2")
+    would = await command("--dry-run")
+    done = await command("--json")
+    again = await command("--version", "9")
+    wrong = await command("--rename", "A-1")
+
+    assert (refused.returncode, "Two seats would become one." in refused.stdout) == (1, True)
+    assert (would.returncode, would.stdout.startswith("Would move")) == (0, True)
+    assert msgspec.json.decode(done.stdout, type=LayoutMove).moved
+    assert (await now(shards)).version != shards.event.version
+    assert (again.returncode, "there is no version 9" in again.stderr) == (1, True)
+    assert (wrong.returncode, "A-1 is not OLD=NEW" in wrong.stderr) == (2, True)
 
 
 async def test_only_an_event_of_a_layout_moves_and_only_to_a_version_that_exists(shards: Fallback) -> None:

@@ -398,7 +398,7 @@ def test_a_database_without_a_schema_is_one_sentence(desk: Desk, postgres_dsn: s
     assert complaint == "The database has no Holdfast schema yet: run `holdfast migrate`."
 
 
-@pytest.mark.parametrize("action", ["load", "open", "close", "show"])
+@pytest.mark.parametrize("action", ["load", "open", "close", "move", "show"])
 def test_every_action_explains_itself_with_an_example(action: str) -> None:
     done = complete("event", action, "--help")
 
