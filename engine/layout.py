@@ -205,6 +205,8 @@ class CompiledEvent(msgspec.Struct, frozen=True):
                 policy.orphan_avoidance_strict,
                 0 if policy.group_adjacency_strict else policy.max_group_split + 1,
                 policy.orphan_audit_enabled,
+                60 * (policy.min_hold_ttl_minutes or 0),
+                policy.adaptive_hold_from_percent,
             )
         )
 

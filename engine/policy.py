@@ -4,12 +4,14 @@ An event has one policy of its own, complete. Where the organisation has stored 
 from that: the organisation's values, changed by what the event asks to have otherwise, unless it is mandatory.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
+
+from holdfast.engine.records import ZoneCounts
 
 Minutes = Annotated[int, Meta(ge=1, le=1440)]
 Percent = Annotated[int, Meta(ge=0, le=100)]
@@ -60,6 +62,23 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rate_limit_seconds: Annotated[int, Meta(ge=1, le=86_400)] = 300
 
     ack: AckRule | None = None
+
+    def hold_ttl_ms(self, ttl_ms: int, zones: Iterable[ZoneCounts]) -> int:
+        """How long a hold in these zones lives that would live so long in empty ones.
+
+        It becomes shorter evenly, from `adaptive_hold_from_percent` held and sold on, down to `min_hold_ttl_minutes`
+        in a zone that is full; the fullest zone counts. lua/include/shorten_ttl.lua does the same sum.
+        """
+        if self.min_hold_ttl_minutes is None:
+            return ttl_ms
+        spare_s = max(0, ttl_ms // 1000 - 60 * self.min_hold_ttl_minutes)
+        start = self.adaptive_hold_from_percent
+        cuts_s = [0]
+        for zone in zones:
+            over, whole = 100 * (zone.held + zone.sold) - start * zone.capacity, (100 - start) * zone.capacity
+            if over > 0 and whole > 0:
+                cuts_s.append(spare_s * min(over, whole) // whole)
+        return ttl_ms - 1000 * max(cuts_s)
 
     @property
     def watches_orphans(self) -> bool:

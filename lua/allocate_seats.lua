@@ -25,7 +25,7 @@
 --   7 user        bytes  id of the user, 16 bytes
 --   8 address     text   digest of the client's address, up to 14 bytes, no newline, may be empty
 --   9 cart        text   cart token, up to 255 bytes, no newline, may be empty
---   10 ttl_ms      int    ms the hold lives, 1,000 to 86,400,000
+--   10 ttl_ms      int    ms the hold lives, 1,000 to 86,400,000, unless the rules shorten it
 --   11 stretches   bytes  zones in order of preference, 1 to 100: zone, ordinals of its first and last seat, packed
 --   12 count       int    how many seats, 1 to the units per call
 -- Reply:
@@ -154,6 +154,9 @@ local seats, orphans = table.concat(pairs_chosen), ''
 if orphans_noted == 1 and not is_clean then
   -- @include find_orphans
   orphans = find_orphans(seats, {})
+end
+if min_ttl_s > 0 then
+  -- @include shorten_ttl
 end
 -- @include place_hold
 -- Where holds have ended, the digits have just been written anew.

@@ -25,7 +25,7 @@
 --   7 user        bytes  id of the user, 16 bytes
 --   8 address     text   digest of the client's address, up to 14 bytes, no newline, may be empty
 --   9 cart        text   cart token, up to 255 bytes, no newline, may be empty
---   10 ttl_ms      int    ms the hold lives, 1,000 to 86,400,000
+--   10 ttl_ms      int    ms the hold lives, 1,000 to 86,400,000, unless the rules shorten it
 --   11 seats       pairs  zone and ordinal of each seat, packed
 --   12 quantities  pairs  zone and quantity of each general-admission wish, packed
 -- Reply:
@@ -103,5 +103,8 @@ if short ~= '' or due_ids then
   -- @include make_room
 end
 
+if min_ttl_s > 0 then
+  -- @include shorten_ttl
+end
 -- @include place_hold
 return { DONE, ARG_HOLD, ends_ms, now_ms, shard_seq, seats, quantities }

@@ -191,7 +191,8 @@ async def _make_room_and_place(view: View, wish: Wish, caller: Actor, chosen: Ch
         return _refuse(view, Refusal(Status.BLOCK_AT_CAPACITY, quantities=lacking))
     view.expire(due, caller)
     holder = wish.holder
-    ttl_ms = _ttl_ms(wish)
+    zones = (view.zones[zone] for zone in wanted)
+    ttl_ms = wish.event.document.policy.hold_ttl_ms(_ttl_ms(wish), zones)
     hold = Held(
         hold_id=holder.hold_id,
         user_id=holder.user_id,

@@ -62,6 +62,7 @@ POLICIES = (
     Policy(rate_limit_seats=0, max_seats_per_booking=6, max_holds_per_user=5, max_holds_per_ip=7),
     Policy(rate_limit_seats=0, max_seats_per_booking=6, orphan_avoidance_strict=True, max_group_split=1),
     Policy(rate_limit_seats=0, max_seats_per_booking=6, group_adjacency_strict=True),
+    Policy(rate_limit_seats=0, min_hold_ttl_minutes=2, adaptive_hold_from_percent=20),
 )
 
 users = st.sampled_from(USERS)

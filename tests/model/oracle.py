@@ -162,6 +162,8 @@ class Oracle:
     def _place(self, holder: Holder, seats: tuple[Pair, ...], quantities: tuple[Pair, ...], now_ms: int) -> Hold:
         self.seq += 1
         ttl_ms = self.event.ttl_ms if holder.ttl_ms is None else holder.ttl_ms
+        zones = (self._counts(zone) for zone in _units(seats, quantities))
+        ttl_ms = self.event.document.policy.hold_ttl_ms(ttl_ms, zones)
         hold = Hold(holder, seats, quantities, now_ms, ttl_ms, ends_ms=now_ms + ttl_ms, seq=self.seq)
         self.holds[holder.hold_id] = hold
         self.taken.update(dict.fromkeys(_ordinals(seats), hold))

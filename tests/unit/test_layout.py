@@ -223,7 +223,7 @@ def test_the_rules_are_the_limits_of_the_policy() -> None:
     found = compiled(policy=policy, state=EventState.LIVE)
 
     assert found.rules(max_backlog=4, retention_ms=50_000) == pack_rules(
-        (1, 0, 0, 4, 6, 7, 8, 9, 10_000, 50_000, 0, 3, 0)
+        (1, 0, 0, 4, 6, 7, 8, 9, 10_000, 50_000, 0, 3, 0, 0, 50)
     )
 
 
@@ -238,6 +238,12 @@ def test_the_rules_say_how_seats_are_chosen() -> None:
     assert noted.rules(max_backlog=0, retention_ms=0)[43:46] == b"\x00\x03\x01"
 
 
+def test_the_rules_say_how_short_a_hold_may_be() -> None:
+    adaptive = compiled(policy=Policy(min_hold_ttl_minutes=3, adaptive_hold_from_percent=70))
+
+    assert adaptive.rules(max_backlog=0, retention_ms=0)[-5:] == b"\x00\x00\x00\xb4\x46"
+
+
 def test_a_hold_stays_on_record_for_as_long_as_it_counts_in_the_window() -> None:
     found = compiled(policy=Policy(rate_limit_seconds=86_400), state=EventState.LIVE)
 
@@ -248,7 +254,7 @@ def test_no_limit_is_zero() -> None:
     found = compiled(policy=Policy(rate_limit_seats=0), state=EventState.LIVE)
 
     assert found.rules(max_backlog=0, retention_ms=0) == pack_rules(
-        (1, 0, 0, 0, 10, 0, 0, 0, 300_000, 300_000, 0, 3, 0)
+        (1, 0, 0, 0, 10, 0, 0, 0, 300_000, 300_000, 0, 3, 0, 0, 50)
     )
 
 

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from holdfast.engine.policy import STORED_DEFAULTS, Policy, PolicyChanges, PolicyError, SeatingPolicy
+from holdfast.engine.records import ZoneCounts
 
 
 def test_a_stored_policy_starts_from_stricter_values_than_an_event_without_one() -> None:
@@ -57,3 +58,22 @@ def test_a_change_of_an_unknown_rule_is_refused_with_its_place() -> None:
         msgspec.json.decode(b'{"be_nice": true}', type=PolicyChanges)
     with pytest.raises(msgspec.ValidationError, match=r"`\$\.max_group_split`"):
         msgspec.json.decode(b'{"max_group_split": -1}', type=PolicyChanges)
+
+
+@pytest.mark.parametrize(
+    ("taken", "ttl_s"),
+    [(0, 600), (50, 600), (51, 591), (75, 360), (90, 216), (99, 130), (100, 120), (120, 120)],
+)
+def test_a_hold_is_the_shorter_the_fuller_its_zone(taken: int, ttl_s: int) -> None:
+    policy = Policy(min_hold_ttl_minutes=2)
+    zones = [ZoneCounts(0, 100, 0, taken // 2, taken - taken // 2, 0), ZoneCounts(1, 100, 0, 10, 0, 0)]
+
+    assert policy.hold_ttl_ms(600_000, zones) == ttl_s * 1000
+
+
+def test_a_hold_is_never_longer_than_asked_for() -> None:
+    full = [ZoneCounts(0, 10, 0, 10, 0, 0)]
+
+    assert Policy(min_hold_ttl_minutes=15).hold_ttl_ms(600_000, full) == 600_000
+    assert Policy(min_hold_ttl_minutes=2, adaptive_hold_from_percent=100).hold_ttl_ms(600_000, full) == 600_000
+    assert Policy().hold_ttl_ms(600_000, full) == 600_000

@@ -120,11 +120,11 @@ def test_zone_specs_come_back(specs: list[tuple[int, int, int]]) -> None:
 
 
 def test_rules_are_in_the_order_lua_reads_them() -> None:
-    assert pack_rules(range(1, 14)) == struct.pack(">BQQIHIIIIIBBB", *range(1, 14))
-    assert len(pack_rules([0] * 13)) == 46
+    assert pack_rules(range(1, 16)) == struct.pack(">BQQIHIIIIIBBBIB", *range(1, 16))
+    assert len(pack_rules([0] * 15)) == 51
 
 
-@pytest.mark.parametrize("numbers", [[0] * 12, [0] * 14, [256] + [0] * 12, [-1] + [0] * 12])
+@pytest.mark.parametrize("numbers", [[0] * 14, [0] * 16, [256] + [0] * 14, [-1] + [0] * 14])
 def test_rules_that_do_not_fit_are_refused(numbers: list[int]) -> None:
     with pytest.raises(struct.error):
         pack_rules(numbers)
