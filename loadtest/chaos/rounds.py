@@ -20,13 +20,13 @@ from holdfast.engine.acks import Ack
 from holdfast.engine.policy import AckRule
 from holdfast.errors import OperatorError
 from holdfast.http.tokens import Role
-from holdfast.loadtest.chaos.checker import Limits, Rule, Stored, StoredHold, Violation, check
+from holdfast.loadtest.chaos.checker import Limits, Rule, Violation, check
 from holdfast.loadtest.chaos.faults import FAULTS, NORMAL, Expectation, Fault
 from holdfast.loadtest.chaos.history import HOLDING, Call, Operation, lives, write_history
 from holdfast.loadtest.chaos.stack import SHARDS, Stack
+from holdfast.loadtest.chaos.stored import read_stored
 from holdfast.loadtest.chaos.traffic import Arena, Buyer, Recorder, Request
 from holdfast.persistence.pool import connect
-from holdfast.persistence.sql import query
 from holdfast.persistence.verify import verify
 
 BUYERS = 10
@@ -114,7 +114,7 @@ async def play_round(stack: Stack, plan: Plan, fault: Fault | None = None) -> Ro
         if not violations:
             violations += await _settle(stack, arena, recorder)
         calls = tuple(recorder.calls)
-        stored = await _read_stored(stack, arena, recorder, calls)
+        stored = await read_stored(stack.query, arena.event_id, calls, recorder.since)
     if plan.history:
         write_history(plan.history, calls)
     limits = _limits(plan, arena, fault.expectation)
@@ -227,34 +227,6 @@ async def _findings(stack: Stack, event_id: UUID) -> list[str]:
     finally:
         await connection.close()
     return [str(finding) for finding in found.findings]
-
-
-async def _read_stored(stack: Stack, arena: Arena, recorder: Recorder, calls: Sequence[Call]) -> Stored:
-    """What Postgres has of every hold of the event, as the checker wants it."""
-    hold_ids = [row["hold_id"] for row in await stack.query(_HOLD_IDS, arena.event_id)]
-    known = {told.hold_id for call in calls for told in call.told}
-    wanted = [*hold_ids, *(UUID(hold_id) for hold_id in known - {str(each) for each in hold_ids})]
-    seat_of = {row["ordinal"]: row["seat_id"] for row in await stack.query(_SEATS, arena.event_id)}
-    holds: dict[str, StoredHold] = {}
-    for row in await stack.query(query("list_hold_rows"), wanted):
-        hold_id = str(row["hold_id"])
-        before = holds[hold_id].units if hold_id in holds else 0
-        holds[hold_id] = StoredHold(
-            status=row["status"],
-            until_s=recorder.since(row["ends_ms"] / 1000),
-            ended_s=recorder.since(row["ended_ms"] / 1000) if row["ended_ms"] else None,
-            units=before + row["quantity"],
-            reason=row["reason"] or "",
-        )
-    tickets = [
-        (seat_of[row["ordinal"]] if row["ordinal"] is not None else None, str(row["hold_id"]))
-        for row in await stack.query(query("list_hold_tickets"), wanted)
-    ]
-    return Stored(holds, tickets)
-
-
-_HOLD_IDS = "SELECT DISTINCT hold_id FROM seat_holds WHERE event_id = $1"
-_SEATS = "SELECT ordinal, seat_id FROM seats WHERE event_id = $1"
 
 
 def _next_hold(calls: Sequence[Call], after_s: float) -> float:

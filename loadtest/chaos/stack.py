@@ -280,13 +280,17 @@ class Stack:
         self.redis = await self.in_thread(lambda: start_valkey(self.redis_directory, port=port, options=_REDIS_OPTIONS))
 
     async def start_replica(self) -> Server:
-        """Start another Redis that follows the one in service, and return once it has caught up."""
+        """Start another Redis that follows the one in service, and return once it has caught up and all is in order.
+
+        A server takes a new name when its first replica comes, and must be built anew before it serves on.
+        """
         self._redis_generation += 1
         directory = self.redis_directory
         replica = await self.in_thread(lambda: start_valkey(directory, options=_REDIS_OPTIONS))
         self._running.push_async_callback(self._stop_server, lambda: replica)
         async with self.client_of(replica) as client:
             await self.follow(client, self.redis)
+        await self.until(self.is_ready, "everything is ready again", START_S)
         return replica
 
     async def follow(self, client: Redis, leader: Server) -> None:

@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
@@ -46,7 +47,8 @@ class Valkey:
 
     def __init__(self, directory: Path, **options: str) -> None:
         self._directory = directory
-        self._options = {"appendfsync": "always"} | options
+        # A server waits some seconds for more replicas to come before it serves the first.
+        self._options = {"appendfsync": "always", "repl-diskless-sync-delay": "0"} | options
         self.server: Server = start_valkey(directory, options=self._options)
         self.url = self.server.url
 
@@ -68,6 +70,25 @@ class Valkey:
         with contextlib.suppress(ProcessLookupError):
             self.thaw()
         self.server.stop()
+
+
+@asynccontextmanager
+async def replica_of(url: str) -> AsyncIterator[tuple[Server, Redis]]:
+    """A server that follows another and has caught up, and a connection to it."""
+    with TemporaryDirectory(prefix="holdfast-replica-") as directory:
+        replica = start_valkey(Path(directory) / "replica")
+        try:
+            async with Redis.from_url(replica.url) as client:
+                primary = urlsplit(url)
+                await client.replicaof(str(primary.hostname), str(primary.port))
+
+                async def in_step() -> bool:
+                    return bool((await client.info("replication"))["master_link_status"] == "up")
+
+                await eventually(in_step, "the replica is in step")
+                yield replica, client
+        finally:
+            replica.stop()
 
 
 class Front:
@@ -120,6 +141,10 @@ class Fallback:
     async def value(self, statement: str, *arguments: object) -> Any:
         async with self.servers.pool.acquire() as connection:
             return await connection.fetchval(statement, *arguments)
+
+    async def execute(self, statement: str) -> None:
+        async with self.servers.pool.acquire() as connection:
+            await connection.execute(statement)
 
     async def findings(self) -> tuple[Any, ...]:
         """What `holdfast verify` finds."""
