@@ -65,6 +65,24 @@ def test_options_are_passed_on(tmp_path: Path) -> None:
         server.stop()
 
 
+@pytest.mark.parametrize("own", [None, "glibc.malloc.check=0"])
+def test_the_allocator_is_told_what_suits_scripts_unless_somebody_has_told_it_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str | None
+) -> None:
+    if own:
+        monkeypatch.setenv("GLIBC_TUNABLES", own)
+    else:
+        monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    server = start_valkey(tmp_path / "valkey")
+    try:
+        environment = Path(f"/proc/{server.pid}/environ").read_bytes().split(b"\0")
+        expected = own or embedded.VALKEY_ENVIRONMENT["GLIBC_TUNABLES"]
+        assert f"GLIBC_TUNABLES={expected}".encode() in environment
+        assert f"PATH={os.environ['PATH']}".encode() in environment
+    finally:
+        server.stop()
+
+
 def test_a_requested_port_is_used_or_refused(tmp_path: Path) -> None:
     with listen(LOOPBACK, 0) as taken:
         port = taken.getsockname()[1]
