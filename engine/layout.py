@@ -258,8 +258,4 @@ def _version(organization_id: UUID, document: EventDocument) -> str:
 
 
 def _milliseconds(moment: datetime | None) -> int:
-    if moment is None:
-        return 0
-    if moment.tzinfo is None:
-        raise LayoutError(f"{moment.isoformat()} has no time zone")
-    return int(moment.timestamp() * 1000)
+    return 0 if moment is None else int(moment.timestamp() * 1000)

@@ -1,6 +1,7 @@
 """What a document may not say although each of its values is fine. Every complaint names its place in the document."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,10 @@ from holdfast.engine.access import AccessMode
 if TYPE_CHECKING:
     from holdfast.engine.layout import EventDocument, SeatDocument, SeatGroupDocument, ZoneDocument
     from holdfast.engine.policy import Policy
+
+
+# What scripts can count in milliseconds since 1970.
+_EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(5000, 1, 1, tzinfo=UTC)
 
 
 class LayoutError(ValueError):
@@ -23,8 +28,19 @@ def check_document(document: "EventDocument") -> None:
     if unknown := document.blocked_seat_ids - known:
         raise LayoutError(f"blocked_seat_ids: there is no seat {min(unknown)!r}")
     check_policy(document.zones, document.policy)
+    _check_moment("sale_start", document.sale_start)
+    _check_moment("sale_end", document.sale_end)
     if len(set(document.days)) < len(document.days) or list(document.days) != sorted(document.days):
         raise LayoutError("days: each day once, the first one first")
+
+
+def _check_moment(place: str, moment: datetime | None) -> None:
+    if moment is None:
+        return
+    if moment.tzinfo is None:
+        raise LayoutError(f"{place}: {moment.isoformat()} has no time zone")
+    if not _EARLIEST < moment < _LATEST:
+        raise LayoutError(f"{place}: {moment.isoformat()} is not between {_EARLIEST.year} and {_LATEST.year}")
 
 
 def check_zones(zones: tuple["ZoneDocument", ...]) -> None:

@@ -17,6 +17,9 @@ from holdfast.engine.layout import EventDocument, EventState, Name, Positive, Se
 from holdfast.engine.layout_checks import LayoutError, check_groups, check_zones
 from holdfast.engine.policy import PolicyChanges, SeatingPolicy, given
 
+# As large as the number that Postgres keeps.
+Version = Annotated[int, Meta(ge=1, le=2_147_483_647)]
+
 
 class LayoutDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A venue's seats and zones. `total_capacity` is there to be checked."""
@@ -59,7 +62,7 @@ class LayoutOverrides(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class LayoutReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     layout_id: UUID
-    version: Annotated[int, Meta(ge=1)]
+    version: Version
 
 
 class EventPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,6 +77,22 @@ class EventPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     days: tuple[date, ...] = ()
     overrides: LayoutOverrides = LayoutOverrides()
     seating_overrides: PolicyChanges = PolicyChanges()
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """What tells a plan from an event with a layout of its own."""
+
+    layout: msgspec.Raw | UnsetType = UNSET
+
+
+_read_kind = msgspec.json.Decoder(_Kind).decode
+_read_plan = msgspec.json.Decoder(EventPlan).decode
+_read_document = msgspec.json.Decoder(EventDocument).decode
+
+
+def read_event(content: bytes) -> EventDocument | EventPlan:
+    """An event as JSON: a plan if it names a `layout`, else a document. Raises what msgspec raises."""
+    return _read_document(content) if _read_kind(content).layout is UNSET else _read_plan(content)
 
 
 def check_layout(layout: LayoutDocument) -> None:

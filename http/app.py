@@ -7,6 +7,7 @@ from aiohttp import web
 
 from holdfast.engine.settings import Settings
 from holdfast.http import (
+    admin_events,
     admin_seats,
     catalogue,
     checkouts,
@@ -33,6 +34,7 @@ ENDPOINTS = [
     *event_layouts.endpoints,
     *live.endpoints,
     *catalogue.endpoints,
+    *admin_events.endpoints,
     *admin_seats.endpoints,
     *health.endpoints,
     *metrics.endpoints,
@@ -56,6 +58,7 @@ def create_app(settings: Settings, *, numbers_dir: Path | None = None) -> web.Ap
             stores.postgres_pool,
             stores.catalogue,
             stores.hold_service,
+            stores.desk,
             stores.checkouts,
             stores.hot_cache,
             stores.refusal_audit,

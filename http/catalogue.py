@@ -11,13 +11,16 @@ from msgspec import Meta
 
 from holdfast.engine.layout import Name, ZoneDocument, ZoneType
 from holdfast.engine.layout_checks import LayoutError
-from holdfast.engine.plan import LayoutDocument
+from holdfast.engine.plan import LayoutDocument, Version
 from holdfast.engine.policy import PolicyError, SeatingPolicy
+from holdfast.engine.status import Status
 from holdfast.http.endpoints import Call, Endpoints
-from holdfast.http.errors import Refused, problem
+from holdfast.http.errors import Refused, problem, reason_of
+from holdfast.http.repeats import REPEAT_ERRORS, REPEAT_HEADERS, repeatable
 from holdfast.http.stores import database
 from holdfast.http.tokens import Role
-from holdfast.persistence.catalogue import CatalogueError
+from holdfast.http.whole_response import WholeResponse
+from holdfast.persistence.catalogue import CatalogueError, Missing, NoSuchEvent
 from holdfast.persistence.layouts import (
     LayoutVersion,
     Venue,
@@ -70,7 +73,7 @@ class LayoutSaved(msgspec.Struct, frozen=True):
 
 
 class VersionQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    version: Annotated[int, Meta(ge=1, le=2_147_483_647)] | None = None
+    version: Version | None = None
 
 
 class Membership(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,11 +95,15 @@ class Ended(msgspec.Struct, frozen=True):
 
 @contextmanager
 def documents_explained() -> Iterator[None]:
-    """Tell the client which place of a document is wrong, or that an id is taken."""
+    """Tell the client which place of a document is wrong, what is missing, or what does not go together."""
     try:
         yield
     except (LayoutError, PolicyError) as error:
         raise Refused(problem("invalid_request", f"The body is not right: {error}.")) from None
+    except NoSuchEvent:
+        raise Refused(problem(reason_of(Status.EVENT_NOT_FOUND))) from None
+    except Missing as error:
+        raise Refused(problem("not_found", str(error))) from None
     except CatalogueError as error:
         raise Refused(problem("catalogue_conflict", str(error))) from None
 
@@ -107,11 +114,14 @@ def documents_explained() -> Iterator[None]:
     roles=ORGANIZERS,
     body=VenueRequest,
     replies={201: Venue},
-    errors=("catalogue_conflict",),
+    errors=("catalogue_conflict", "not_found", *REPEAT_ERRORS),
     example=VenueRequest("Main Hall", "1 Main Street"),
+    idempotency_key=True,
+    reply_headers=REPEAT_HEADERS,
     tag="catalogue",
 )
-async def add_venue(call: Call, body: VenueRequest) -> web.StreamResponse:
+@repeatable
+async def add_venue(call: Call, body: VenueRequest) -> WholeResponse:
     venue = Venue(body.venue_id or uuid4(), body.name, body.address)
     with documents_explained():
         async with database(call.app) as connection:
@@ -151,7 +161,7 @@ async def venue(call: Call) -> web.StreamResponse:
     roles=ORGANIZERS,
     body=LayoutDocument,
     replies={200: LayoutSaved},
-    errors=("catalogue_conflict",),
+    errors=("not_found",),
     example=_EXAMPLE_LAYOUT,
     body_bytes_max=DOCUMENT_BYTES_MAX,
     tag="catalogue",

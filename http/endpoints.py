@@ -74,7 +74,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One method of one path: what it takes, what it answers, and who answers.
 
     Path parameters are UUIDs, except those named in `texts`. `roles` of None makes it public. `body` and `query` are
-    msgspec structs; a body all of whose fields have defaults may be left out. `headers` are those of the request that
+    msgspec structs; a body all of whose fields have defaults may be left out. A body that may be one of several is a
+    tuple, with `read_body` to tell them apart. `headers` are those of the request that
     the endpoint itself reads, with what each is for. `replies` has the type of `data` for each success, a tuple where
     it may be one of several, a Text for what is no JSON, and None for a reply that is no JSON envelope. Any of them,
     and any refusal, may have `reply_headers`, with what each says. `errors` are the reasons the endpoint itself gives;
@@ -88,7 +89,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     replies: Mapping[int, Any]
     description: str = ""
     roles: frozenset[Role] | None = None
-    body: type[msgspec.Struct] | None = None
+    body: type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] | None = None
+    read_body: Callable[[bytes], Any] | None = None
     query: type[msgspec.Struct] | None = None
     texts: tuple[str, ...] = ()
     headers: Mapping[str, str] = {}
@@ -106,7 +108,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def body_required(self) -> bool:
-        return self.body is not None and any(field.required for field in msgspec.structs.fields(self.body))
+        kinds = self.body if isinstance(self.body, tuple) else (self.body,) if self.body is not None else ()
+        return any(field.required for kind in kinds for field in msgspec.structs.fields(kind))
 
     @property
     def all_errors(self) -> tuple[str, ...]:
@@ -284,7 +287,9 @@ def _served(app: web.Application, endpoint: Endpoint) -> Callable[[web.Request],
     """The aiohttp handler of an endpoint."""
     run = endpoint.handler
     uuids = tuple(name for name in endpoint.parameters if name not in endpoint.texts)
-    decoder = msgspec.json.Decoder(endpoint.body) if endpoint.body is not None else None
+    read = endpoint.read_body
+    if read is None and endpoint.body is not None:
+        read = msgspec.json.Decoder(endpoint.body).decode
     roles = endpoint.roles
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -302,9 +307,9 @@ def _served(app: web.Application, endpoint: Endpoint) -> Callable[[web.Request],
                 call.idempotency_key = _idempotency_key(request)
             if endpoint.query is not None:
                 call.query = _query(request, endpoint.query)
-            if decoder is None:
+            if read is None:
                 return await run(call)
-            return await run(call, _decode(decoder, await _body(request, endpoint)))
+            return await run(call, _decode(read, await _body(request, endpoint)))
         except Exception as error:
             return failed(call, error)
 
@@ -388,9 +393,9 @@ async def _body(request: web.Request, endpoint: Endpoint) -> bytes:
     return body
 
 
-def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+def _decode(read: Callable[[bytes], Any], body: bytes) -> Any:
     try:
-        return decoder.decode(body or b"{}")
+        return read(body or b"{}")
     except msgspec.ValidationError as error:
         raise Refused(problem("invalid_request", f"The body is not right: {error}.")) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

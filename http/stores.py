@@ -18,7 +18,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from holdfast.engine.acks import Acks
-from holdfast.engine.audit import RefusalLog
+from holdfast.engine.audit import Actor, RefusalLog
 from holdfast.engine.background import beside
 from holdfast.engine.breaker import Breakers
 from holdfast.engine.catalogue import Catalogue
@@ -39,6 +39,7 @@ from holdfast.persistence.catalogue import list_event_ids, load_event
 from holdfast.persistence.checkouts import StoredCheckouts
 from holdfast.persistence.controls import check_current
 from holdfast.persistence.event_changes import follow_event_changes
+from holdfast.persistence.event_desk import STATEMENT_TIMEOUT_MS, EventDesk
 from holdfast.persistence.kept_answers import KeptAnswers
 from holdfast.persistence.marks import follow_marks
 from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, open_pool
@@ -47,6 +48,9 @@ from holdfast.persistence.row_lock_backend import RowLockBackend
 
 # A store that takes longer than this to say that it is there counts as absent.
 ANSWER_TIMEOUT_SECONDS = 2.0
+
+# How long a change of an event waits for others to be done.
+DESK_PATIENCE_S = 10.0
 
 _FOLLOW_AGAIN_S = 0.5
 
@@ -63,6 +67,9 @@ epochs_key = web.AppKey("epochs", Epochs)
 hot_cache_key = web.AppKey("hot_cache", HotCache)
 checkouts_key = web.AppKey("checkouts", Checkouts)
 kept_answers_key = web.AppKey("kept_answers", KeptAnswers)
+durable_key = web.AppKey("durable", DurableBackend)
+rows_key = web.AppKey("rows", RowLockBackend)
+desk_key = web.AppKey("desk", asyncpg.Pool)
 refusals_key: web.AppKey[RefusalLog] = web.AppKey("refusals")
 
 _log = logging.getLogger(__name__)
@@ -118,8 +125,8 @@ async def hold_service(app: web.Application) -> AsyncIterator[None]:
         backend = RedisBackend(
             wire, shards=settings.shards, epoch=epochs.redis_epoch, max_backlog=settings.max_backlog_entries
         )
-        durable = DurableBackend(backend, acks, is_current=partial(check_current, rows, epochs))
-        fallback = RowLockBackend(rows, shards=settings.shards)
+        durable = app[durable_key] = DurableBackend(backend, acks, is_current=partial(check_current, rows, epochs))
+        fallback = app[rows_key] = RowLockBackend(rows, shards=settings.shards)
         app[holds_key] = FailoverService(durable, fallback, epochs, breakers)
         ballot = Ballot(votes, FRONT_END)
         monitor = Monitor(wire, epochs, breakers, ballot.report, probe_s=settings.breaker_probe_s)
@@ -142,6 +149,27 @@ async def catalogue(app: web.Application) -> AsyncIterator[None]:
     events = app[catalogue_key] = Catalogue(load, list_ids)
     async with beside(follow_event_changes(app[settings_key].postgres_dsn, events.forget, events.forget_all)):
         yield
+
+
+async def desk(app: web.Application) -> AsyncIterator[None]:
+    """Connections for changes of events, few, because each may take long."""
+    async with open_pool(
+        app[settings_key].postgres_dsn,
+        name="desk",
+        min_size=0,
+        max_size=2,
+        statement_timeout_ms=STATEMENT_TIMEOUT_MS,
+    ) as pool:
+        app[desk_key] = pool
+        yield
+
+
+@contextlib.asynccontextmanager
+async def event_desk(app: web.Application, actor: Actor) -> AsyncIterator[EventDesk]:
+    """A desk for the block, with the engine's own backends. Raises Unavailable when Postgres is away."""
+    with asking_postgres():
+        async with app[desk_key].acquire(timeout=DESK_PATIENCE_S) as connection:
+            yield EventDesk(connection, app[durable_key], app[rows_key], app[epochs_key], actor)
 
 
 async def hot_cache(app: web.Application) -> AsyncIterator[None]:

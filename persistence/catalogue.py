@@ -42,6 +42,14 @@ class CatalogueError(Exception):
     """An event that cannot be saved as it is; the text is one sentence for whoever sent it."""
 
 
+class Missing(CatalogueError):
+    """Something is named that the organisation does not have; another organisation's things do not exist for it."""
+
+
+class NoSuchEvent(Missing):
+    """There is no event of this id, or it is another organisation's."""
+
+
 class SaveResult(StrEnum):
     CREATED = "created"
     CHANGED = "changed"
@@ -201,7 +209,7 @@ def _blocked_seats(event: CompiledEvent) -> list[int]:
 async def _update(connection: Connection, event: CompiledEvent, document: str, shard: int) -> SaveResult:
     stored: Any = await connection.fetchrow(query("lock_event"), event.event_id, document)
     if stored["organization_id"] != event.organization_id:
-        raise CatalogueError(f"The event {event.event_id} belongs to another organisation.")
+        raise NoSuchEvent(f"The event {event.event_id} belongs to another organisation.")
     if stored["shard"] != shard:
         raise CatalogueError(f"The event {event.event_id} was saved under another number of shards.")
     if stored["same_document"] and stored["config_version"] == event.version:

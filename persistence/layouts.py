@@ -10,7 +10,7 @@ import msgspec
 from holdfast.engine.layout import EventDocument
 from holdfast.engine.plan import EventPlan, LayoutDocument, check_layout, resolve
 from holdfast.engine.policy import Policy, SeatingPolicy
-from holdfast.persistence.catalogue import CatalogueError
+from holdfast.persistence.catalogue import CatalogueError, Missing
 from holdfast.persistence.pool import Connection
 from holdfast.persistence.sql import query
 
@@ -44,13 +44,17 @@ class LayoutVersion(msgspec.Struct, frozen=True):
 
 
 async def create_venue(connection: Connection, organization_id: UUID, venue: Venue) -> None:
-    """Save a venue. Repeating it changes nothing; an id that is used otherwise raises CatalogueError."""
+    """Save a venue. Repeating it changes nothing; an id that is used otherwise raises CatalogueError or Missing."""
     await connection.execute(query("insert_organization"), organization_id)
     inserted = await connection.fetchval(
         query("insert_venue"), venue.venue_id, organization_id, venue.name, venue.address
     )
-    if not inserted and venue not in await list_venues(connection, organization_id, venue.venue_id):
-        raise CatalogueError(f"The venue id {venue.venue_id} is taken.")
+    if not inserted:
+        known = await list_venues(connection, organization_id, venue.venue_id)
+        if not known:
+            raise Missing(f"venue_id: there is no venue {venue.venue_id}.")
+        if venue not in known:
+            raise CatalogueError(f"The venue id {venue.venue_id} is taken.")
 
 
 async def list_venues(connection: Connection, organization_id: UUID, venue_id: UUID | None = None) -> tuple[Venue, ...]:
@@ -61,7 +65,7 @@ async def list_venues(connection: Connection, organization_id: UUID, venue_id: U
 async def save_layout(connection: Connection, organization_id: UUID, layout_id: UUID, layout: LayoutDocument) -> int:
     """Save a layout as its next version, unless the newest is the same; returns the version it is.
 
-    Raises LayoutError for one that contradicts itself, and CatalogueError.
+    Raises LayoutError for one that contradicts itself, and Missing.
     """
     check_layout(layout)
     document = msgspec.json.encode(layout, order="deterministic").decode()
@@ -70,7 +74,7 @@ async def save_layout(connection: Connection, organization_id: UUID, layout_id: 
             await connection.execute(query("lock_layout"), LAYOUT_LOCKS, layout_id)
             latest = await connection.fetchrow(query("find_latest_layout"), layout_id, document)
             if latest and latest["organization_id"] != organization_id:
-                raise CatalogueError(f"The layout id {layout_id} is taken.")
+                raise Missing(f"There is no layout {layout_id}.")
             if latest and latest["same_document"]:
                 return int(latest["version"])
             version = int(latest["version"]) + 1 if latest else 1
@@ -86,7 +90,7 @@ async def save_layout(connection: Connection, organization_id: UUID, layout_id: 
             )
             return version
     except asyncpg.ForeignKeyViolationError:
-        raise CatalogueError(f"venue_id: there is no venue {layout.venue_id}.") from None
+        raise Missing(f"venue_id: there is no venue {layout.venue_id}.") from None
 
 
 async def load_layout(
@@ -131,10 +135,10 @@ async def tiers_of(connection: Connection, organization_id: UUID, user_ids: Coll
 
 
 async def resolve_plan(connection: Connection, organization_id: UUID, plan: EventPlan) -> EventDocument:
-    """The event that a plan makes of what is stored. Raises CatalogueError, LayoutError or PolicyError."""
+    """The event that a plan makes of what is stored. Raises Missing, LayoutError or PolicyError."""
     found = await load_layout(connection, organization_id, plan.layout.layout_id, plan.layout.version)
     if found is None:
-        raise CatalogueError(f"layout: there is no version {plan.layout.version} of a layout {plan.layout.layout_id}.")
+        raise Missing(f"layout: there is no version {plan.layout.version} of a layout {plan.layout.layout_id}.")
     _, layout = found
     return resolve(plan, layout, await load_policy(connection, organization_id) or NO_POLICY)
 

@@ -13,9 +13,11 @@ from holdfast import demo
 from holdfast.commands import add_data_dir_flag, event_move, read_server_settings
 from holdfast.engine.layout import CompiledEvent, EventDocument, compile_event
 from holdfast.engine.layout_checks import LayoutError
+from holdfast.engine.plan import EventPlan, read_event
 from holdfast.errors import OperatorError
-from holdfast.events import EventCounts, EventDesk, open_desk
+from holdfast.events import open_desk
 from holdfast.generated import GENERATORS, MAX_SEATS
+from holdfast.persistence.event_desk import EventCounts, EventDesk
 
 if TYPE_CHECKING:
     from holdfast.commands import Commands
@@ -63,12 +65,13 @@ def add_parser(commands: "Commands") -> None:
         "load",
         help="save an event and put it into service",
         description="Save the event of a JSON document and put it into service, in the state that the document says. "
-        "A changed document replaces names, state, window, policy and capacities; seats stay as they are.",
+        "A changed document replaces names, state, window, policy and capacities; seats stay as they are. A document "
+        "with a `layout` instead of zones is a plan: the event is made from that version of a stored layout.",
         epilog="example: holdfast event load festival.json --open, or "
         "holdfast event load --generate arena --seats 100000 --open",
     )
     source = load.add_mutually_exclusive_group(required=True)
-    source.add_argument("file", type=Path, nargs="?", metavar="FILE", help="the event and its layout, as JSON")
+    source.add_argument("file", type=Path, nargs="?", metavar="FILE", help="the event, as JSON")
     source.add_argument(
         "--generate", choices=sorted(GENERATORS), help="make an event to try things on, instead of FILE"
     )
@@ -111,7 +114,7 @@ def run(arguments: argparse.Namespace) -> None:
     print(msgspec.json.encode(report).decode() if arguments.json else describe(report))
 
 
-def _document(arguments: argparse.Namespace) -> EventDocument:
+def _document(arguments: argparse.Namespace) -> EventDocument | EventPlan:
     """The event to load, out of a file or made to order."""
     if arguments.generate:
         return GENERATORS[arguments.generate](arguments.seats or DEFAULT_SEATS)
@@ -137,7 +140,7 @@ async def _act(arguments: argparse.Namespace) -> EventReport:
 
 
 async def _load(desk: EventDesk, arguments: argparse.Namespace) -> EventReport:
-    document: EventDocument = arguments.document
+    document: EventDocument | EventPlan = arguments.document
     owner = arguments.org or await desk.owner(document.event_id) or demo.ORGANIZATION_ID
     result, event = await desk.load(owner, document)
     if arguments.open:
@@ -158,12 +161,13 @@ async def _show(desk: EventDesk, arguments: argparse.Namespace) -> EventReport:
     return _report(event, counts=await desk.counts(event))
 
 
-def read_document(path: Path) -> EventDocument:
+def read_document(path: Path) -> EventDocument | EventPlan:
     """The event in a file. Raises OperatorError with the place in the document that is wrong."""
     try:
-        document = msgspec.json.decode(path.read_bytes(), type=EventDocument)
-        # Whether the document contradicts itself does not depend on whose event it is.
-        compile_event(demo.ORGANIZATION_ID, document)
+        document = read_event(path.read_bytes())
+        # Whether a document contradicts itself does not depend on whose event it is. A plan does.
+        if isinstance(document, EventDocument):
+            compile_event(demo.ORGANIZATION_ID, document)
     except OSError as error:
         raise OperatorError(f"{path} cannot be read: {error.strerror}.") from error
     except (msgspec.ValidationError, LayoutError) as error:

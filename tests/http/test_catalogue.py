@@ -37,6 +37,28 @@ async def test_a_venue_is_added_and_found(front: FrontEnd) -> None:
     assert found.data in listed.data
 
 
+async def test_a_venue_is_added_once_under_a_key(front: FrontEnd) -> None:
+    key, hall = {"Idempotency-Key": "key-1"}, {"name": "Hall"}
+
+    first, again = [await front.call("POST", "/api/admin/venues", hall, headers=key, role=ADMIN) for _ in range(2)]
+    other = await front.call("POST", "/api/admin/venues", {"name": "Other"}, headers=key, role=ADMIN)
+
+    assert (again.status, again.body, again.headers["Idempotency-Replayed"]) == (201, first.body, "true")
+    assert (other.status, other.error) == (422, "hold_id_reused")
+    assert len((await front.call("GET", "/api/admin/venues", role=ADMIN)).data) == 1
+
+
+async def test_a_venue_id_is_taken_by_what_is_there(front: FrontEnd) -> None:
+    venue_id = await add_venue(front)
+    wish = {"name": "Other", "venue_id": venue_id}
+
+    ours = await front.call("POST", "/api/admin/venues", wish, role=ADMIN)
+    others = await front.call("POST", "/api/admin/venues", wish, role=ADMIN, org=uuid4())
+
+    assert (ours.status, ours.error) == (409, "catalogue_conflict")
+    assert (others.status, others.error) == (404, "not_found")
+
+
 async def test_a_layout_gets_versions_that_stay(front: FrontEnd) -> None:
     layout_id, document = uuid4(), hall(await add_venue(front))
 
@@ -102,7 +124,7 @@ async def test_a_bad_layout_is_refused_with_its_place_and_not_stored(
 async def test_a_layout_of_an_unknown_venue_is_refused(front: FrontEnd) -> None:
     refused = await save(front, uuid4(), hall(str(uuid4())))
 
-    assert (refused.status, refused.error) == (409, "catalogue_conflict")
+    assert (refused.status, refused.error) == (404, "not_found")
     assert "venue_id" in refused.body["detail"]
 
 
@@ -115,7 +137,7 @@ async def test_another_organisation_sees_nothing_of_it(front: FrontEnd) -> None:
     assert (await front.call("GET", "/api/admin/layouts", **others)).data == []
     assert (await front.call("GET", f"/api/admin/venues/{venue_id}", **others)).status == 404
     assert (await front.call("GET", f"/api/admin/layouts/{layout_id}", **others)).status == 404
-    assert (await save(front, layout_id, hall(venue_id), **others)).status == 409
+    assert (await save(front, layout_id, hall(venue_id), **others)).status == 404
 
 
 async def test_a_policy_is_stored_and_read(front: FrontEnd) -> None:

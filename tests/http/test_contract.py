@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.http.tokens import Role
 from support.checking_out import checked_out, reserve
+from support.engine import document
 from support.front_end import FrontEnd, serving, with_uuids
 
 EXAMPLES = 15
@@ -33,6 +34,7 @@ PLACES = {
     "path.user": "users",
     "body.event_id": "events",
     "body.venue_id": "venues",
+    "body.layout.layout_id": "layouts",
     "body.seats[*]": "seats",
     "body.quantities[*].zone_id": "zones",
     "body.best_available.zone_id": "zones",
@@ -42,6 +44,8 @@ PLACES = {
 # The same for single operations, each with things of its own where others would use them up.
 PLACES_OF = {
     "complete_checkout": {"path.checkout": "payable"},
+    "put_event_state": {"path.event": "others"},
+    "load_event": {"body.event_id": "new"},
     "release": {"path.hold": "given_up"},
     "release_seats": {"body.seats[*]": "freed"},
     "delete_member": {"path.user": "leaving"},
@@ -115,6 +119,9 @@ async def _things(front: FrontEnd) -> dict[str, list[str]]:
         checkouts.append(await checked_out(front, cart=cart))
     # The cart of the example of a checkout.
     await reserve(front, seats[5], cart="cart-1")
+    other = document()
+    loaded = await front.call("POST", "/api/admin/events", other, role=Role.ADMIN)
+    assert loaded.status == 201, loaded
     members, layout = [str(uuid4()) for _ in range(2)], uuid4()
     venue = await front.call("POST", "/api/admin/venues", {"name": "Hall"}, role=Role.ADMIN)
     plan = {
@@ -131,6 +138,8 @@ async def _things(front: FrontEnd) -> dict[str, list[str]]:
         assert saved.status == 200, saved
     return {
         "events": [str(front.event.event_id)],
+        "others": [str(other.event_id)],
+        "new": [str(uuid4()) for _ in range(20)],
         "seats": seats[:20],
         "freed": seats[10:20],
         "blocked": seats[20:],

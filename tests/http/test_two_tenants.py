@@ -14,8 +14,10 @@ from support.front_end import FrontEnd
 
 STRANGERS = UUID("7d1f8f7e-6f7c-4c56-9d7a-0b9d3a6f2f10")
 
-# The catalogue: lists of one's own, and things that test_catalogue makes and then asks for as another organisation.
+# The catalogue: lists of one's own, and things that test_catalogue and test_admin_events make and then ask for as
+# another organisation.
 CATALOGUE = {
+    "/api/admin/events",
     "/api/admin/venues",
     "/api/admin/layouts",
     "/api/admin/layouts/{layout}",

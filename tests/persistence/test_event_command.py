@@ -15,13 +15,23 @@ from redis.asyncio import Redis
 
 from holdfast import demo
 from holdfast.engine.backend import EventReading, Holder, HoldReply
-from holdfast.engine.layout import CompiledEvent, Coordinates, EventDocument, EventState, compile_event
+from holdfast.engine.layout import (
+    CompiledEvent,
+    Coordinates,
+    EventDocument,
+    EventState,
+    ZoneDocument,
+    ZoneType,
+    compile_event,
+)
+from holdfast.engine.plan import EventPlan, LayoutDocument, LayoutReference
 from holdfast.engine.redis_backend import RedisBackend
 from holdfast.engine.settings import Settings
 from holdfast.engine.shards import FIRST_EPOCH, open_shards
 from holdfast.engine.status import Status
 from holdfast.engine.wire import Wire
 from holdfast.persistence.catalogue import load_event
+from holdfast.persistence.layouts import Venue, create_venue, save_layout
 from holdfast.persistence.pool import connect
 from holdfast.persistence.service import open_servers, put_into_service
 from holdfast.persistence.sql import query
@@ -176,6 +186,31 @@ def test_load_of_what_cannot_be_generated_is_refused_in_a_sentence(
 
 def test_seats_without_generate_are_refused(desk: Desk) -> None:
     assert "it goes with --generate" in desk.complaint("load", str(desk.file), "--seats", "10")
+
+
+def test_load_makes_an_event_from_a_plan_on_a_stored_layout(desk: Desk) -> None:
+    venue = Venue(uuid4(), "Hall")
+    floor = ZoneDocument("floor", ZoneType.GA_STANDING, "Floor", 30)
+    layout_id, plan = uuid4(), LayoutDocument(venue.venue_id, "Standing", (floor,))
+
+    async def store() -> None:
+        connection = await connect(desk.postgres_dsn, name="test")
+        try:
+            await create_venue(connection, ORGANIZATION, venue)
+            await save_layout(connection, ORGANIZATION, layout_id, plan)
+        finally:
+            await connection.close()
+
+    asyncio.run(store())
+    event = EventPlan(uuid4(), "Gala", LayoutReference(layout_id, 1), EventState.LIVE)
+    desk.write(msgspec.json.encode(event))
+
+    assert desk.report("load", str(desk.file), "--org", str(ORGANIZATION))["result"] == "created"
+
+    assert desk.reading(event.event_id).zones[0].capacity == 30
+    assert desk.sql("SELECT layout_version FROM event_layouts") == 1
+    complaint = desk.complaint("load", str(desk.file), "--org", str(uuid4()))
+    assert "there is no version 1 of a layout" in complaint
 
 
 def test_load_again_changes_nothing(desk: Desk) -> None:

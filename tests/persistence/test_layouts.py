@@ -12,7 +12,7 @@ from holdfast.engine.layout import SeatDocument, ZoneDocument, ZoneType, compile
 from holdfast.engine.layout_checks import LayoutError
 from holdfast.engine.plan import EventPlan, LayoutDocument, LayoutOverrides, LayoutReference
 from holdfast.engine.policy import Policy, PolicyChanges, PolicyError, SeatingPolicy
-from holdfast.persistence.catalogue import CatalogueError, save_event
+from holdfast.persistence.catalogue import CatalogueError, Missing, save_event
 from holdfast.persistence.layouts import (
     Venue,
     create_venue,
@@ -68,8 +68,10 @@ async def test_a_venue_comes_back_to_its_own_organisation_only(connection: Conne
 
     assert venue in await list_venues(connection, OURS)
     assert await list_venues(connection, THEIRS, venue.venue_id) == ()
-    with pytest.raises(CatalogueError, match="is taken"):
+    with pytest.raises(Missing, match="there is no venue"):
         await create_venue(connection, THEIRS, venue)
+    with pytest.raises(CatalogueError, match="is taken"):
+        await create_venue(connection, OURS, Venue(venue.venue_id, "Other hall"))
 
 
 async def test_a_changed_layout_is_a_new_version_and_the_old_one_stays(
@@ -126,11 +128,11 @@ async def test_a_bad_layout_is_refused_and_not_stored(connection: Connection, ha
     assert await load_layout(connection, OURS, layout_id) is None
 
 
-async def test_a_layout_id_of_another_organisation_is_taken(connection: Connection, hall: LayoutDocument) -> None:
+async def test_a_layout_of_another_organisation_does_not_exist(connection: Connection, hall: LayoutDocument) -> None:
     layout_id = uuid4()
     await save_layout(connection, OURS, layout_id, hall)
 
-    with pytest.raises(CatalogueError, match="is taken"):
+    with pytest.raises(Missing, match="There is no layout"):
         await save_layout(connection, THEIRS, layout_id, hall)
 
 
@@ -176,7 +178,7 @@ async def test_a_plan_on_a_layout_that_is_not_there_is_refused(connection: Conne
     await save_layout(connection, OURS, layout_id, hall)
 
     for owner, version in ((OURS, 2), (THEIRS, 1)):
-        with pytest.raises(CatalogueError, match=f"layout: there is no version {version}"):
+        with pytest.raises(Missing, match=f"layout: there is no version {version}"):
             await resolve_plan(connection, owner, plan_on(layout_id, version))
 
 

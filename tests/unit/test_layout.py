@@ -192,6 +192,12 @@ def test_a_moment_without_a_time_zone_is_refused(field: str) -> None:
         compiled(**{field: datetime(2026, 11, 18, 20)})  # noqa: DTZ001 - the point of the test.
 
 
+@pytest.mark.parametrize("year", [1, 1969, 5000, 9999])
+def test_a_moment_that_scripts_cannot_count_is_refused(year: int) -> None:
+    with pytest.raises(LayoutError, match=r"sale_end: .* is not between 1970 and 5000"):
+        compiled(sale_end=datetime(year, 12, 31, tzinfo=timezone(timedelta(hours=-14))))
+
+
 def test_the_sale_window_is_in_milliseconds_since_1970() -> None:
     found = compiled(
         sale_start=datetime(1970, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))) + timedelta(milliseconds=1500),
