@@ -39,12 +39,14 @@ from holdfast.http.holding import (
     state_limits,
     time_left,
 )
-from holdfast.http.stores import catalogue_key, holds_key
+from holdfast.http.stores import catalogue_key, holds_key, stored_holds_key
 from holdfast.http.units import Id, find_seats, find_zone
-from holdfast.http.whole_response import WholeResponse
 from holdfast.http.zone_access import ACCESS_ERRORS, admit, offer_selection
 
 endpoints = Endpoints()
+
+# How a hold has ended, by the state that is on record.
+_ENDED = {"s": Status.HOLD_SOLD, "r": Status.HOLD_RELEASED, "x": Status.HOLD_EXPIRED}
 
 _UNITS_MAX = 100
 _ZONES_MAX = 100
@@ -177,7 +179,7 @@ async def list_holds(call: Call) -> web.StreamResponse:
 @endpoints.get(
     "/api/holds/{hold}",
     summary="One of your holds",
-    description="Also one that has ended, for some time: `status` is `held`, `converted`, `cancelled` or `expired`.",
+    description="Also one that has ended, however long ago: `status` is `held`, `converted`, `cancelled` or `expired`.",
     roles=BUYERS,
     replies={200: HoldView},
     errors=reasons_of(Status.HOLD_NOT_FOUND, Status.FENCED),
@@ -222,7 +224,7 @@ async def extend(call: Call) -> web.StreamResponse:
         ack=ack,
     )
     if not reply.status.succeeded:
-        return _refuse(call, reply)
+        return call.refuse(problem(reason_of(_outcome(reply, stored))))
     extended = StoredHold(stored.hold_id, reply.ends_ms[0], stored.record)
     view = hold_view(event, extended, reply.now_ms)
     return call.answer(200, msgspec.structs.replace(view, durability=durability(reply.position, ack)))
@@ -251,15 +253,16 @@ async def release(call: Call) -> web.StreamResponse:
         meta=call.caller().meta(),
         ack=ack,
     )
-    ended = reply.status in (Status.HOLD_RELEASED, Status.HOLD_EXPIRED)
-    if not reply.status.succeeded and not ended:
-        return _refuse(call, reply)
+    outcome = _outcome(reply, stored)
+    ended = outcome in (Status.HOLD_RELEASED, Status.HOLD_EXPIRED)
+    if not outcome.succeeded and not ended:
+        return call.refuse(problem(reason_of(outcome)))
     # What a release meets past its time is expired by it, and then is no doing of the user.
-    freed_seats, freed_quantities = (reply.seats, reply.quantities) if reply.status.succeeded else ((), ())
+    freed_seats, freed_quantities = (reply.seats, reply.quantities) if outcome.succeeded else ((), ())
     return call.answer(
         200,
         Released(
-            status="expired" if reply.status is Status.HOLD_EXPIRED else "cancelled",
+            status="expired" if outcome is Status.HOLD_EXPIRED else "cancelled",
             hold_id=stored.hold_id,
             released_seats=held_seats(event, freed_seats),
             released_quantities=held_quantities(event, freed_quantities),
@@ -271,20 +274,29 @@ async def release(call: Call) -> web.StreamResponse:
 
 
 async def find_hold(call: Call) -> tuple[CompiledEvent, StoredHold, int]:
-    """The caller's hold in the path, its event, and the engine's clock. Raises Refused if there is none."""
+    """The caller's hold in the path, its event, and the clock that ends it. Raises Refused if there is none.
+
+    The engine forgets holds some time after their end, and events that are not in service; Postgres forgets nothing.
+    """
     principal, hold_id = call.principal, call.ids["hold"]
     catalogue = call.app[catalogue_key]
-    for event_id in await catalogue.events_of(principal.organization_id, hold_id):
+    event_ids = await catalogue.events_of(principal.organization_id, hold_id)
+    for event_id in event_ids:
         event = await catalogue.get(principal.organization_id, event_id)
         if event is None:
             continue
         reading = await call.app[holds_key].read_holds(
             principal.organization_id, event_id, user_id=principal.user_id, hold_ids=[hold_id]
         )
-        if not reading.status.succeeded:
+        if not reading.status.succeeded and reading.status is not Status.EVENT_NOT_FOUND:
             raise Refused(problem(reason_of(reading.status)))
         for stored in reading.holds:
             return event, stored, reading.now_ms
+    if event_ids:
+        found = await call.app[stored_holds_key].find(principal.organization_id, principal.user_id, hold_id)
+        event = await catalogue.get(principal.organization_id, found.event_id) if found else None
+        if found and event:
+            return event, found.hold, found.now_ms
     raise Refused(problem(reason_of(Status.HOLD_NOT_FOUND)))
 
 
@@ -347,5 +359,8 @@ def _extension_key(call: Call) -> str:
     return blake2b(call.idempotency_key.encode(), digest_size=16).hexdigest()
 
 
-def _refuse(call: Call, reply: HoldsReply) -> WholeResponse:
-    return call.refuse(problem(reason_of(reply.status)))
+def _outcome(reply: HoldsReply, stored: StoredHold) -> Status:
+    """What the engine says became of a hold; one that it has forgotten has ended as it is on record."""
+    if reply.status in (Status.HOLD_NOT_FOUND, Status.EVENT_NOT_FOUND):
+        return _ENDED.get(stored.record.state, Status.HOLD_NOT_FOUND)
+    return reply.status

@@ -45,6 +45,7 @@ from holdfast.persistence.marks import follow_marks
 from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, open_pool
 from holdfast.persistence.refusals import RefusalAudit
 from holdfast.persistence.row_lock_backend import RowLockBackend
+from holdfast.persistence.stored_holds import StoredHolds
 
 # A store that takes longer than this to say that it is there counts as absent.
 ANSWER_TIMEOUT_SECONDS = 2.0
@@ -66,6 +67,7 @@ breakers_key = web.AppKey("breakers", Breakers)
 epochs_key = web.AppKey("epochs", Epochs)
 hot_cache_key = web.AppKey("hot_cache", HotCache)
 checkouts_key = web.AppKey("checkouts", Checkouts)
+stored_holds_key = web.AppKey("stored_holds", StoredHolds)
 kept_answers_key = web.AppKey("kept_answers", KeptAnswers)
 durable_key = web.AppKey("durable", DurableBackend)
 rows_key = web.AppKey("rows", RowLockBackend)
@@ -190,8 +192,9 @@ async def hot_cache(app: web.Application) -> AsyncIterator[None]:
 
 
 async def checkouts(app: web.Application) -> AsyncIterator[None]:
-    """Checkouts, and the answers that repeats are given."""
+    """What Postgres remembers: checkouts, holds that ended long ago, and the answers that repeats are given."""
     app[checkouts_key] = Checkouts(app[holds_key], StoredCheckouts(app[postgres_key]))
+    app[stored_holds_key] = StoredHolds(app[postgres_key])
     app[kept_answers_key] = KeptAnswers(app[postgres_key])
     yield
 

@@ -4,7 +4,7 @@
 -- Guarantees: a sold seat is never released; releasing again changes nothing; a hold past its time ends as expired, not
 -- as released. Holds that cannot be released do not keep the others from it; another user's hold keeps all. What a
 -- checkout took is released only as the end of that checkout, or where it was never persisted; then the holds of it
--- that have expired end as released too, so that no late payment can sell them.
+-- that have expired end as released too, also those that are forgotten here, so that no late payment can sell them.
 --
 -- Keys:
 --   1 open   string  the fence: the epoch, while this shard serves it
@@ -36,7 +36,7 @@
 --   fenced, invalid_request, event_not_found, not_hold_owner, done, hold_not_found, hold_sold, hold_released,
 --   hold_in_checkout, hold_expired
 -- Log: expire for holds past their time, release for the others. The end of a checkout is release for what is live and
--- release, with no seats, for what had expired.
+-- release, with no seats, for what had expired or is forgotten.
 -- Cost: O(units of the holds), at most 50 holds.
 
 -- @include status
@@ -63,8 +63,11 @@ local outcomes, released, lapsed, last_seq = {}, { ids = {}, records = {} }, { i
 local given_up, seats, quantities = { ids = {}, holds = {} }, {}, {}
 for i = 1, #ids do
   local hold, ending = holds[i], nil
-  if not hold then
+  if not hold and ARG_CHECKOUT == '' then
     outcomes[i] = HOLD_NOT_FOUND
+  elseif not hold then
+    outcomes[i] = DONE
+    given_up.ids[#given_up.ids + 1], given_up.holds[#given_up.holds + 1] = ids[i], false
   elseif ARG_USER ~= '' and hold.user ~= ARG_USER then
     return { NOT_HOLD_OWNER, now_ms, 0, '', '', '' }
   elseif hold.state == STATE_SOLD then
@@ -106,9 +109,11 @@ if #given_up.ids > 0 then
   end
   append_log('release', table.concat(given_up.ids), pack_blocks(blocks) .. reason)
   for i, hold in ipairs(given_up.holds) do
-    hold.state, hold.seq = STATE_RELEASED, shard_seq
-    call('HSET', KEY_HOLDS, given_up.ids[i], write_record(hold))
-    call('ZADD', KEY_ENDED, string.format('%d', now_ms + retention_ms), given_up.ids[i])
+    if hold then
+      hold.state, hold.seq = STATE_RELEASED, shard_seq
+      call('HSET', KEY_HOLDS, given_up.ids[i], write_record(hold))
+      call('ZADD', KEY_ENDED, string.format('%d', now_ms + retention_ms), given_up.ids[i])
+    end
   end
   last_seq = shard_seq
 end

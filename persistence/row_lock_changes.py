@@ -138,13 +138,14 @@ async def release_holds(view: View, wish: Release) -> HoldsReply:
     lapsed = [hold for hold, outcome in judged if hold.status == ACTIVE and outcome is Status.HOLD_EXPIRED]
     released = [hold for hold, outcome in judged if hold.status == ACTIVE and outcome is Status.DONE]
     given_up = [hold for hold, outcome in judged if hold.status == EXPIRED and outcome is Status.DONE]
+    unknown = [hold_id for hold_id, hold in zip(wish.hold_ids, found, strict=True) if not hold and wish.checkout]
     ending = [hold for hold, _ in judged if hold in lapsed or hold in released]
     position = view.position_of(*(hold for hold, _ in judged))
-    if ending or given_up:
+    if ending or given_up or unknown:
         await view.lock_holds(ending)
         view.expire(lapsed, caller)
-        for holds in (given_up, released):
-            view.end(holds, "release", wish.reason, caller, checkout=wish.checkout)
+        view.end(given_up, "release", wish.reason, caller, checkout=wish.checkout, unknown=unknown)
+        view.end(released, "release", wish.reason, caller, checkout=wish.checkout)
         position = view.position(view.seq)
     return HoldsReply(
         min(outcomes, key=_RELEASE_ORDER.index),
@@ -248,7 +249,8 @@ def _extendable(view: View, hold: Held | None, wish: Extension) -> Status:
 
 def _releasable(view: View, hold: Held | None, wish: Release) -> Status:
     if hold is None:
-        return Status.HOLD_NOT_FOUND
+        # What Redis has forgotten ends with its checkout all the same; here nothing is, and the answers are the same.
+        return Status.DONE if wish.checkout else Status.HOLD_NOT_FOUND
     ended = _ended(view, hold)
     if ended and ended is not Status.HOLD_EXPIRED:
         return ended

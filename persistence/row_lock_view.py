@@ -262,18 +262,30 @@ class View:
         record = hold.stored().record
         self.operations.append(Hold(entry=entry, caller=caller, hold_id=hold.hold_id, record=record))
 
-    def end(self, holds: Sequence[Held], operation: str, reason: str, caller: Actor, *, checkout: str = "") -> None:
-        """Holds released or expired: one operation for all of them. Expired ones have nothing left to give back."""
-        if not holds:
+    def end(
+        self,
+        holds: Sequence[Held],
+        operation: str,
+        reason: str,
+        caller: Actor,
+        *,
+        checkout: str = "",
+        unknown: Sequence[UUID] = (),
+    ) -> None:
+        """Holds released or expired: one operation for all of them. Expired and unknown ones have nothing left to give
+        back."""
+        if not holds and not unknown:
             return
-        entry = self._entry(operation, tuple(hold.hold_id for hold in holds))
-        blocks = tuple(hold.block if hold.status == ACTIVE else Block((), ()) for hold in holds)
+        entry = self._entry(operation, (*(hold.hold_id for hold in holds), *unknown))
+        nothing = Block((), ())
+        blocks = tuple(hold.block if hold.status == ACTIVE else nothing for hold in holds)
         for hold, block in zip(holds, blocks, strict=True):
             hold.status = EXPIRED if operation == "expire" else CANCELLED
             hold.epoch, hold.seq = entry.epoch, entry.seq
             self._mark(block.seats, AVAILABLE, None)
             self._count(held=_negative(units_by_zone(*block)))
         self.overdue = [hold for hold in self.overdue if hold not in holds]
+        blocks += (nothing,) * len(unknown)
         self.operations.append(End(entry=entry, caller=caller, blocks=blocks, reason=reason, checkout=checkout))
 
     def expire(self, holds: Sequence[Held], caller: Actor) -> None:

@@ -100,6 +100,17 @@ async def test_a_checkout_that_ends_gives_up_what_had_expired(hall: Hall) -> Non
     assert (await sell(hall, taken, sale="checkout-1")).status is Status.HOLD_RELEASED
 
 
+async def test_a_checkout_ends_with_holds_that_are_not_on_record(hall: Hall) -> None:
+    taken = await held(hall, "A-1")
+
+    ended = await release(hall, uuid4(), checkout="checkout-1", reason="payment_failed")
+    mixed = await release(hall, taken, uuid4(), checkout="checkout-1")
+
+    assert (ended.status, ended.outcomes, ended.seats) == (Status.DONE, (Status.DONE,), ())
+    assert (mixed.status, mixed.outcomes) == (Status.DONE, (Status.HOLD_IN_CHECKOUT, Status.DONE))
+    assert mixed.position.seq == ended.position.seq + 1
+
+
 async def test_a_release_gives_everything_back_once(hall: Hall) -> None:
     user = uuid4()
     hold_id = await held(hall, "A-1", "A-2", places=3, user=user)

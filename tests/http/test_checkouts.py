@@ -13,6 +13,7 @@ from support.checking_out import (
     change_event,
     checked_out,
     complete,
+    forget,
     look,
     reserve,
     start,
@@ -369,15 +370,28 @@ async def test_seats_lost_on_the_floor_names_the_zone(redis_url: str, database_d
 async def test_seats_lost_when_nothing_remembers_the_holds(front: FrontEnd) -> None:
     hold = await reserve(front, "A-1")
     checkout = await checked_out(front)
-    await front.rig.lapse(hold)
-    await reap(front.rig.on)
-    await front.rig.on.age_ended()
-    await reap(front.rig.on)
+    await forget(front, hold)
 
     refused = await complete(front, checkout)
 
     assert (refused.status, refused.error, refused.body["seats"]) == (409, "seats_lost", ["A-1"])
-    assert (await cancel(front, checkout)).data["released_count"] == 0
+
+
+@pytest.mark.parametrize("end", ["cancelled", "failed"])
+async def test_a_checkout_ends_when_nothing_remembers_its_holds(front: FrontEnd, end: str) -> None:
+    """What it is told is what Postgres has, and nothing sells it afterwards."""
+    hold = await reserve(front, "A-1")
+    checkout = await checked_out(front)
+    await forget(front, hold)
+
+    ended = await (cancel(front, checkout) if end == "cancelled" else complete(front, checkout, "failed"))
+
+    assert (ended.status, ended.data["status"]) == (200, end)
+    assert (await look(front, checkout)).data["status"] == end
+    (row,) = await front.rig.hold_rows(hold)
+    assert row["status"] == "cancelled"
+    late = await complete(front, checkout)
+    assert (late.status, late.error) == (409, f"checkout_{end}")
 
 
 async def test_a_cancelled_checkout_whose_time_was_over_is_not_sold_by_a_late_payment(front: FrontEnd) -> None:

@@ -7,8 +7,11 @@ import msgspec
 import pytest
 
 from holdfast.engine.backend import Holder
+from holdfast.engine.layout import EventState
 from holdfast.engine.policy import AckRule
+from holdfast.engine.status import Status
 from holdfast.http.tokens import Role
+from support.checking_out import checked_out, complete, forget, reserve
 from support.drawn import drawn_event
 from support.engine import UNLIMITED
 from support.front_end import FrontEnd, Reply, serving, with_limits
@@ -187,6 +190,50 @@ async def test_a_hold_that_is_overdue_shows_as_expired(front: FrontEnd) -> None:
 
     assert (reply.status, reply.data["status"]) == (200, "expired")
     assert "held_until" not in reply.data
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "error"), [("lapse", "expired", "hold_expired"), ("release", "cancelled", "hold_released")]
+)
+async def test_a_hold_that_redis_has_forgotten_is_known_to_its_owner(
+    front: FrontEnd, end: str, status: str, error: str
+) -> None:
+    held = await hold(front, {"seats": ["A-1"], "quantities": [{"zone_id": "floor", "quantity": 2}]})
+    hold_id = UUID(held.data["hold_id"])
+    if end == "release":
+        await front.call("DELETE", f"/api/holds/{hold_id}")
+    await forget(front, hold_id)
+
+    shown, extended = await show(front, str(hold_id)), await front.call("POST", f"/api/holds/{hold_id}/extend")
+    released = await front.call("DELETE", f"/api/holds/{hold_id}")
+
+    assert (shown.status, shown.data["status"]) == (200, status)
+    assert (shown.data["seats"], shown.data["quantities"]) == (held.data["seats"], held.data["quantities"])
+    assert "held_until" not in shown.data
+    assert (extended.status, extended.error) == (409, error)
+    assert (released.status, released.data["status"], released.data["released_count"]) == (200, status, 0)
+    # It is nobody else's, not even for those who know its id.
+    for who in ({"user": uuid4()}, {"org": uuid4()}):
+        assert (await show(front, str(hold_id), **who)).error == "hold_not_found"
+
+
+async def test_a_sold_hold_that_redis_has_forgotten_stays_sold(front: FrontEnd) -> None:
+    hold_id = await reserve(front, "A-1")
+    await complete(front, await checked_out(front))
+    await forget(front, hold_id)
+
+    assert (await show(front, str(hold_id))).data["status"] == "converted"
+    assert (await front.call("DELETE", f"/api/holds/{hold_id}")).error == "hold_sold"
+
+
+async def test_a_hold_of_an_event_that_is_out_of_service_is_known_to_its_owner(front: FrontEnd) -> None:
+    hold_id = await reserve(front, "A-1")
+    await front.call("DELETE", f"/api/holds/{hold_id}")
+    await front.rig.on.change(state=EventState.ARCHIVED)
+    assert (await front.rig.on.backend.close_event(front.event)).status is Status.DONE
+
+    assert (await show(front, str(hold_id))).data["status"] == "cancelled"
+    assert (await front.call("DELETE", f"/api/holds/{hold_id}")).data["status"] == "cancelled"
 
 
 async def test_another_users_hold_looks_like_one_that_does_not_exist(still: FrontEnd) -> None:

@@ -159,6 +159,18 @@ async def test_hold_not_found(on: Stage) -> None:
     assert reply.position.seq == 0
 
 
+async def test_the_end_of_a_checkout_is_logged_for_what_is_forgotten(on: Stage) -> None:
+    forgotten = uuid4()
+
+    reply = await let_go(on, forgotten, reason="payment_failed", checkout=CHECKOUT)
+
+    assert (reply.status, reply.outcomes, reply.seats) == (Status.DONE, (Status.DONE,), ())
+    entry = (await entries(on))[-1]
+    assert (entry.operation, entry.hold_ids, reply.position.seq) == ("release", (forgotten,), entry.seq)
+    assert entry.body.endswith(b"payment_failed\n" + CHECKOUT.encode())
+    assert await record(on, forgotten) is None
+
+
 async def test_hold_sold(on: Stage) -> None:
     hold_id = await held(on, "A-1")
     await sell(on, hold_id)

@@ -454,8 +454,9 @@ class Oracle:
         given_up = [hold for hold, outcome in judged if hold.state == EXPIRED and outcome is Status.DONE]
         ending = [hold for hold in found if hold in lapsed or hold in released]
         untouched = [hold.seq for hold, _ in judged if hold not in ending]
+        unknown = checkout and None in found
         self._end(lapsed, EXPIRED, now_ms)
-        if given_up:
+        if given_up or unknown:
             self.seq += 1
             for hold in given_up:
                 hold.state, hold.seq, hold.forget_at_ms = RELEASED, self.seq, now_ms + self.retention_ms
@@ -471,7 +472,7 @@ class Oracle:
         return HoldsReply(
             min(outcomes, key=order.index),
             now_ms,
-            self.position(self.seq if ending or given_up else max(untouched, default=0)),
+            self.position(self.seq if ending or given_up or unknown else max(untouched, default=0)),
             outcomes,
             seats=tuple(seat for hold in ending if hold for seat in hold.seats),
             quantities=tuple(pair for hold in ending if hold for pair in hold.quantities),
@@ -480,7 +481,7 @@ class Oracle:
     @staticmethod
     def _releasable(hold: Hold | None, reason: str, checkout: str, now_ms: int) -> Status:
         if hold is None:
-            return Status.HOLD_NOT_FOUND
+            return Status.DONE if checkout else Status.HOLD_NOT_FOUND
         if hold.state in (SOLD, RELEASED):
             return ENDED[hold.state]
         if checkout:

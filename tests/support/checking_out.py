@@ -11,6 +11,7 @@ from holdfast.persistence.catalogue import save_event
 from support.engine import SHARDS
 from support.front_end import FrontEnd, Reply
 from support.polling import eventually
+from support.scripts import reap
 
 PAYMENT_SIDE = uuid4()
 
@@ -74,6 +75,21 @@ async def change_event(front: FrontEnd, **changes: Any) -> None:
     async with front.rig.pool.acquire() as connection:
         await save_event(connection, compile_event(front.event.organization_id, changed), SHARDS)
     await front.rig.on.change(**changes)
+
+
+async def forget(front: FrontEnd, hold: UUID) -> None:
+    """Let the end of a hold, of its time if nothing else, be so long ago that Redis has forgotten it."""
+    if await front.rig.redis.zscore(front.rig.on.keys.key("expiry"), hold.bytes) is not None:
+        await front.rig.lapse(hold)
+        await reap(front.rig.on)
+    await front.rig.on.age_ended()
+    await reap(front.rig.on)
+    assert not await front.rig.redis.hexists(front.rig.on.keys.key("holds"), hold.bytes)
+
+    async def is_known() -> bool:
+        return {row["status"] for row in await front.rig.hold_rows(hold)}.isdisjoint({"active"})
+
+    await eventually(is_known, "Postgres knows how the hold has ended")
 
 
 async def status_of(front: FrontEnd, checkout: str, status: str) -> None:
