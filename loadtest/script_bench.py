@@ -8,7 +8,7 @@ from a noisy machine can be trusted.
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,6 +29,7 @@ from holdfast.engine.status import Status
 from holdfast.engine.wire import Wire
 from holdfast.loadtest.script_calls import (
     META,
+    POLICY,
     RETENTION_MS,
     SEATS_PER_ROW,
     SHARDS,
@@ -37,6 +38,7 @@ from holdfast.loadtest.script_calls import (
     arena,
     event_arguments,
     event_keys,
+    group_calls,
     hold_arguments,
     hold_calls,
     ordinal_of,
@@ -81,10 +83,12 @@ class ScriptFigures(msgspec.Struct, frozen=True):
     allocate_sold_scattered_us: float
     allocate_after_release_us: float
     allocate_unsearched_us: float
+    allocate_nothing_known_us: float
     allocate_empty_to_hold: float
     allocate_95_sold_to_hold: float
     allocate_after_release_to_hold: float
     allocate_unsearched_to_hold: float
+    allocate_nothing_known_to_hold: float
     live_holds: int
     bytes_per_live_hold: float
     reaped_holds: int
@@ -117,7 +121,7 @@ async def _run(url: str, size: Size, report: Report) -> ScriptFigures:
             large, bytes_per_hold = await bench.fill()
             small_us, large_us = await bench.compare_sizes(large)
             report("best available …")
-            plain, empty, in_order, scattered, released, unsearched = await bench.compare_allocations()
+            plain, empty, in_order, scattered, released, unsearched, unknown = await bench.compare_allocations()
             report(f"{size.seats:,} holds expire at once …")
             reaped, longest_us = bench.reap(large)
             report(f"wire against redis-py, {CALLERS} callers …")
@@ -139,10 +143,12 @@ async def _run(url: str, size: Size, report: Report) -> ScriptFigures:
         allocate_sold_scattered_us=scattered,
         allocate_after_release_us=released,
         allocate_unsearched_us=unsearched,
+        allocate_nothing_known_us=unknown,
         allocate_empty_to_hold=empty / plain,
         allocate_95_sold_to_hold=max(in_order, scattered) / plain,
         allocate_after_release_to_hold=released / plain,
         allocate_unsearched_to_hold=unsearched / plain,
+        allocate_nothing_known_to_hold=unknown / plain,
         live_holds=size.seats,
         bytes_per_live_hold=bytes_per_hold,
         reaped_holds=reaped,
@@ -207,13 +213,13 @@ class Bench:
             large_times.append(self._time(large_calls, size.calls))
         return median(small_times), median(large_times)
 
-    async def compare_allocations(self) -> tuple[float, float, float, float, float, float]:
-        """Median cost of a plain hold, and of four seats together in five cases.
+    async def compare_allocations(self) -> tuple[float, float, float, float, float, float, float]:
+        """Median cost of a plain hold, and of four seats together in six cases.
 
         The event is empty; it sold from the best seat on; single seats are left all over the house (in both of these
         only the far end has four together). Then, in the last of these events, after four seats have come free in the
-        sold part: the dearer of the search that finds them and of the one that has to look further; and a search when
-        nothing is known of earlier ones.
+        sold part: the dearer of the search that finds them and of the one that has to look further. Then the first
+        search of an event of which the same seats were taken by name; and one that knows nothing of any block.
         """
         size = self._size
         calls = max(20, size.calls // 10)
@@ -225,7 +231,8 @@ class Bench:
         returning = self._hold_fours(events["scattered"], calls, far_end)
         self._sell(events["in_order"], lambda ordinal: ordinal < far_end)
         luck = random.Random(1)  # noqa: S311 - a figure must be repeatable, not secret
-        self._sell(events["scattered"], lambda ordinal: ordinal < far_end and (ordinal % 2 == 1 or luck.random() < 0.9))
+        scatter = [ordinal % 2 == 1 or luck.random() < 0.9 for ordinal in range(far_end)]
+        self._sell(events["scattered"], lambda ordinal: ordinal < far_end and scatter[ordinal])
         allocations = {kind: allocate_calls(event) for kind, event in events.items()}
         plain_times: list[float] = []
         times: dict[str, list[float]] = {kind: [] for kind in kinds}
@@ -234,18 +241,32 @@ class Bench:
             for kind in kinds:
                 times[kind].append(self._time(allocations[kind], calls))
         empty, in_order, scattered = (median(times[kind]) for kind in kinds)
-        found, further, unsearched = [], [], []
+        found, further = [], []
         for hold_id in returning:
             await self._backend.release_holds(
                 events["scattered"], [hold_id], user_id=None, reason="user_cancelled", meta=META
             )
             found.append(self._time(allocations["scattered"], 1))
             further.append(self._time(allocations["scattered"], 1))
-        for _ in range(calls):
-            self._server.hdel(event_keys(events["scattered"]).key("counts"), "runs")
-            unsearched.append(self._time(allocations["scattered"], 1))
         released = max(median(found), median(further))
-        return median(plain_times), empty, in_order, scattered, released, median(unsearched)
+        by_name = await self._open(size.seats)
+        self._hold_by_name(by_name, [ordinal for ordinal, taken in enumerate(scatter) if taken])
+        unsearched = self._first_searches(by_name, calls)
+        self._server.hdel(event_keys(by_name).key("counts"), "runs")
+        unknown = self._first_searches(by_name, calls)
+        return median(plain_times), empty, in_order, scattered, released, unsearched, unknown
+
+    def _first_searches(self, event: CompiledEvent, count: int) -> float:
+        """Median cost of a search for four seats that knows what is known now, however often it is made."""
+        counts, allocations, times = event_keys(event).key("counts"), allocate_calls(event), []
+        known = self._server.hget(counts, "runs")
+        for _ in range(count):
+            times.append(self._time(allocations, 1))
+            if known is None:
+                self._server.hdel(counts, "runs")
+            else:
+                self._server.hset(counts, "runs", known)
+        return median(times)
 
     def reap(self, event: CompiledEvent) -> tuple[int, float]:
         """Let every hold of the event end at once and reap them: how many, and the longest call in microseconds."""
@@ -329,6 +350,12 @@ class Bench:
             self._time(iter([words(script, keys, **arguments)]), 1)
             hold_ids.append(hold_id)
         return hold_ids
+
+    def _hold_by_name(self, event: CompiledEvent, ordinals: Sequence[int]) -> None:
+        """Hold seats in groups as large as one booking may be, each for another user."""
+        group, seats = POLICY.max_seats_per_booking, [each for each in ordinals if event.map[each] == ord(".")]
+        groups = [seats[at : at + group] for at in range(0, len(seats), group)]
+        self._time(group_calls(event, groups), len(groups))
 
     def _sell(self, event: CompiledEvent, sold: Callable[[int], bool]) -> None:
         """Write free seats as sold straight into the map and the counters, without the hundred thousand sales."""

@@ -1,7 +1,7 @@
 """The events and calls of the script benchmark."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from uuid import UUID, uuid4
 
@@ -91,6 +91,14 @@ def hold_calls(event: CompiledEvent, first: int = 0) -> Iterator[Words]:
     script, keys = scripts()["hold_seats"], event_keys(event)
     for place in count(first):
         yield words(script, keys, **event_arguments(event), **hold_arguments(ordinal_of(place)))
+
+
+def group_calls(event: CompiledEvent, groups: Iterable[Sequence[int]]) -> Iterator[Words]:
+    """Holds of several seats each, by their ordinals."""
+    script, keys = scripts()["hold_seats"], event_keys(event)
+    for ordinals in groups:
+        wish = {"seats": pack_pairs([(0, ordinal) for ordinal in ordinals])}
+        yield words(script, keys, **event_arguments(event) | hold_arguments(0) | wish)
 
 
 def write_calls(script: Script, event: CompiledEvent, epoch: int) -> Iterator[Words]:

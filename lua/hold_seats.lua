@@ -43,8 +43,10 @@
 --   address_limit_exceeded, rate_limit_exceeded, block_at_capacity, done
 -- Log: expire for holds past their time on the seats, and for others where a zone lacked room, then hold, with the
 -- seats left alone where these are noted.
--- Cost: O(units): at most 100 units, 100 due and 64 overdue holds, and 128 earlier holds of the same holder.
+-- Cost: O(units): at most 100 units, 100 due and 64 overdue holds, and 128 earlier holds of the same holder. One entry
+-- of the log in 64 also looks at 4,096 bytes of the map.
 
+local HOLDS_PER_LOOK = 64
 -- @include status
 -- @include layout
 -- @include enter_shard
@@ -107,4 +109,7 @@ if min_ttl_s > 0 then
   -- @include shorten_ttl
 end
 -- @include place_hold
+if shard_seq % HOLDS_PER_LOOK == 0 then
+  -- @include note_taken_runs
+end
 return { DONE, ARG_HOLD, ends_ms, now_ms, shard_seq, seats, quantities }

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.engine.layout import CompiledEvent
 from holdfast.engine.records import HoldRecord, Pair, pack_record, pack_zone
+from holdfast.engine.search_digits import search_digits
 from holdfast.persistence.postgres_event import HoldLine, PostgresEvent
 
 _ID_BYTES = 16
@@ -59,7 +60,7 @@ def restore_keys(event: CompiledEvent, rows: PostgresEvent, epoch: int, retentio
         if seat.hold_id is not None:
             owners[_ID_BYTES * ordinal : _ID_BYTES * (ordinal + 1)] = seat.hold_id.bytes
     return RestoredKeys(
-        counts=_counts(rows),
+        counts=_counts(rows) | {b"runs": search_digits(bytes(seat_map))},
         map=bytes(seat_map),
         owners=bytes(owners),
         holds=_holds(event, rows, epoch),

@@ -21,22 +21,21 @@ for i = 1, #searched do
     -- With the byte before, which tells whether a run begins here or goes on.
     local from = math.max(first, block_first - 1)
     local bytes = call('GETRANGE', KEY_MAP, from, math.min(last, block_end + units))
-    local at = 1
-    if from < block_first then
-      at = string.byte(bytes) == FREE and string.find(bytes, '[^.]') or 2
-    end
-    local found = at and clean_run(bytes, at)
-    if found and from + found <= block_end then
-      chosen, clusters = searched[i], { from + found - 1, units }
-      break
-    end
-    -- A block that is not all this zone's cannot be ruled out, nor can the run of eight that begins a longer one.
-    if units <= LONGEST and first <= block_first and block_end <= last then
-      local any = string.find(bytes, wanted, block_first - from + 1, true)
-      if not any or from + any > block_end then
-        known_runs = string.sub(known_runs, 1, block - 1) .. units - 1 .. string.sub(known_runs, block + 1)
-        ruled_out = true
+    local any = string.find(bytes, wanted, math.max(1, block_first - from + 1), true)
+    if any and from + any <= block_end then
+      local at = 1
+      if from < block_first and string.byte(bytes) == FREE then
+        at = string.find(bytes, '[^.]')
       end
+      local found = at and clean_run(bytes, math.max(at, any))
+      if found and from + found <= block_end then
+        chosen, clusters = searched[i], { from + found - 1, units }
+        break
+      end
+    elseif units <= LONGEST and first <= block_first and block_end <= last then
+      -- A block that is not all this zone's cannot be ruled out, nor can the run of eight that begins a longer one.
+      known_runs = string.sub(known_runs, 1, block - 1) .. units - 1 .. string.sub(known_runs, block + 1)
+      ruled_out = true
     end
     block = string.find(known_runs, promising, block + 1)
   end

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from holdfast.engine.choosing import Wish, choose_seats
 from holdfast.engine.layout import EventDocument, ZoneDocument, ZoneType
+from holdfast.engine.search_digits import search_digits
 from holdfast.engine.status import Status
 from support.engine import Stage, document, seats
 from support.scripts import SEARCH_BLOCK_BYTES, allocate, audit, audited, hidden_runs, pairs, reap, release
 
+ENTRIES_PER_LOOK = 64
 PER_ROW = 1_000
 ROWS = {"left": 8, "right": 6}
 # Places around the ends of blocks, of rows and of zones, and one in the middle of a block.
@@ -74,6 +76,28 @@ async def test_what_is_ruled_out_is_noted_and_lifted(server_url: str) -> None:
 
         assert await _digits(on) == b"88"
         assert (await allocate(on, 8)).seats == taken.seats
+
+
+async def test_every_so_often_a_hold_notes_what_is_left_of_a_block(server_url: str) -> None:
+    async with audited(server_url, arena()) as on:
+        # Given an event in which nobody has searched, and of which every second seat was held by name,
+        free = [seat_id for seat_id, pair in on.event.seats.items() if pair.value in PLACES]
+        for seat_id in free[: len(free) // 4 * 4 : 2]:
+            assert (await on.hold(seat_id)).status is Status.DONE
+        assert await _digits(on) == b""
+
+        # when holds go on, then one block after the other gets the digit of its longest run.
+        looked_at: list[int] = []
+        while len(looked_at) < 4:
+            reply = await on.hold(free[-1])
+            assert reply.hold_id is not None
+            if reply.position.seq % ENTRIES_PER_LOOK == 0:
+                block = reply.position.seq // ENTRIES_PER_LOOK % 4
+                exact = search_digits(await on.redis.get(on.keys.key("map")) or b"")
+                assert (await _digits(on))[block] == exact[block] < ord("8")
+                looked_at.append(block)
+            await release(on, reply.hold_id)
+        assert looked_at == [1, 2, 3, 0]
 
 
 async def _play(url: str, steps: Sequence[Step]) -> None:

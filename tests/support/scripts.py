@@ -20,13 +20,13 @@ from holdfast.engine.records import (
     unpack_entry,
     unpack_record,
 )
+from holdfast.engine.search_digits import SEARCH_BLOCK_BYTES
 from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.engine.status import Status
 from holdfast.lua import scripts
 from support.engine import Stage, document, stage
 
 RETENTION_MS = 3_600_000
-SEARCH_BLOCK_BYTES = 4096
 _CREATED_MS_AT = 25
 RULES_BYTES = len(compile_event(uuid4(), document()).rules(max_backlog=0, retention_ms=0))
 # Rules that sell, and let a call have as many units as the number can say.
