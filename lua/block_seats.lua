@@ -31,7 +31,7 @@
 --   fenced, invalid_request, event_not_found, stale_config, seat_not_found, seat_not_available,
 --   seat_held_by_another_user, block_at_capacity, repeated, done
 -- Log: expire for overdue holds on the seats, then block.
--- Cost: O(seats), at most 1,000 seats.
+-- Cost: O(seats), at most 1,000 seats, and O(bytes of the map) between the first and the last of them.
 
 -- @include status
 -- @include layout
@@ -106,5 +106,14 @@ end
 local changed = table.concat(free)
 append_log('block', '', pack_blocks({ { seats = changed, quantities = ARG_QUANTITIES } }))
 write_seats(changed, 'b')
+if changed ~= '' then
+  -- @include note_taken_runs
+  local lowest, highest = math.huge, 0
+  for at = 1, #changed, PAIR_BYTES do
+    local _, ordinal = struct.unpack(PAIR, changed, at)
+    lowest, highest = math.min(lowest, ordinal), math.max(highest, ordinal)
+  end
+  note_taken_runs(math.floor(lowest / BLOCK_BYTES) + 1, math.floor(highest / BLOCK_BYTES) + 1)
+end
 move_units({}, {}, count_zones({}, changed, ARG_QUANTITIES))
 return { DONE, now_ms, shard_seq, changed, ARG_QUANTITIES }

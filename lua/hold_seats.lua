@@ -111,5 +111,10 @@ end
 -- @include place_hold
 if shard_seq % HOLDS_PER_LOOK == 0 then
   -- @include note_taken_runs
+  local blocks = math.ceil(call('STRLEN', KEY_MAP) / BLOCK_BYTES)
+  if blocks > 0 then
+    local block = math.floor(shard_seq / HOLDS_PER_LOOK) % blocks + 1
+    note_taken_runs(block, block)
+  end
 end
 return { DONE, ARG_HOLD, ends_ms, now_ms, shard_seq, seats, quantities }

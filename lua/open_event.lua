@@ -78,6 +78,8 @@ call('HSET', KEY_COUNTS, unpack(fields))
 if length > 0 then
   call('RENAME', KEY_LOADING, KEY_MAP)
   call('SETRANGE', KEY_OWNERS, length * ID_BYTES - 1, '\0')
+  -- @include note_taken_runs
+  note_taken_runs(1, math.ceil(length / BLOCK_BYTES))
 end
 call('SADD', KEY_EVENTS, ARG_SCOPE)
 return { DONE, now_ms, shard_seq }

@@ -3,14 +3,15 @@
 import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from holdfast.engine.choosing import Wish, choose_seats
-from holdfast.engine.layout import EventDocument, ZoneDocument, ZoneType
+from holdfast.engine.layout import EventDocument, ZoneDocument, ZoneType, compile_event
 from holdfast.engine.search_digits import search_digits
 from holdfast.engine.status import Status
 from support.engine import Stage, document, seats
@@ -76,6 +77,21 @@ async def test_what_is_ruled_out_is_noted_and_lifted(server_url: str) -> None:
 
         assert await _digits(on) == b"88"
         assert (await allocate(on, 8)).seats == taken.seats
+
+
+@pytest.mark.parametrize("when", ["before the event opens", "afterwards"])
+async def test_what_is_blocked_is_noted(server_url: str, when: str) -> None:
+    """All but a few seats, two of them at the end of a block."""
+    doc, compiled = arena(), compile_event(uuid4(), arena())
+    spare = {name for name, seat in compiled.seats.items() if seat.value in set(PLACES) - {2000, 4094, 4095, 4096}}
+    if when == "before the event opens":
+        doc = msgspec.structs.replace(doc, blocked_seat_ids=doc.blocked_seat_ids | spare)
+    async with audited(server_url, doc) as on:
+        if when == "afterwards":
+            blocked = await on.backend.block_seats(on.event, seats=pairs(on, *spare))
+            assert blocked.status is Status.DONE
+
+        assert await _digits(on) == b"3100"
 
 
 async def test_every_so_often_a_hold_notes_what_is_left_of_a_block(server_url: str) -> None:
