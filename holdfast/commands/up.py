@@ -200,7 +200,8 @@ def _check_redis(url: str) -> None:
         with redis.Redis.from_url(url, socket_timeout=STORE_TIMEOUT_SECONDS, retry=Retry(NoBackoff(), 0)) as client:
             client.ping()
     except (redis.RedisError, ValueError) as error:
-        raise OperatorError(f"The server named in {variable('redis_url')} does not answer: {error}.") from error
+        reason = str(error).rstrip(".")
+        raise OperatorError(f"The server named in {variable('redis_url')} does not answer: {reason}.") from error
 
 
 async def _check_postgres(dsn: str) -> None:

@@ -243,6 +243,8 @@ def test_a_named_server_that_does_not_answer_is_one_sentence(up: StartUp, variab
 
     assert command.wait() == 1
     assert command.stderr.startswith(f"holdfast: The server named in {variable} does not answer: ")
+    assert command.stderr.endswith(".\n")
+    assert not command.stderr.endswith("..\n")
     assert command.stderr.count("\n") == 1
     assert command.left_nothing()
 
