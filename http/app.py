@@ -8,6 +8,7 @@ from aiohttp import web
 from holdfast.engine.settings import Settings
 from holdfast.http import (
     admin_events,
+    admin_registry,
     admin_seats,
     catalogue,
     checkouts,
@@ -36,6 +37,7 @@ ENDPOINTS = [
     *catalogue.endpoints,
     *admin_events.endpoints,
     *admin_seats.endpoints,
+    *admin_registry.endpoints,
     *health.endpoints,
     *metrics.endpoints,
 ]

@@ -113,6 +113,15 @@ def asking_postgres() -> Iterator[None]:
         raise Unavailable(f"Postgres cannot answer: {error!r}") from error
 
 
+@contextlib.contextmanager
+def asking_redis() -> Iterator[None]:
+    """For what asks Redis directly. Raises Unavailable when it is away."""
+    try:
+        yield
+    except RedisError as error:
+        raise Unavailable(f"Redis cannot answer: {error!r}") from error
+
+
 async def hold_service(app: web.Application) -> AsyncIterator[None]:
     """The engine: decides in Redis and answers when Postgres has it, or decides in Postgres while Redis is away."""
     settings, acks = app[settings_key], Acks()
@@ -167,11 +176,18 @@ async def desk(app: web.Application) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def event_desk(app: web.Application, actor: Actor) -> AsyncIterator[EventDesk]:
-    """A desk for the block, with the engine's own backends. Raises Unavailable when Postgres is away."""
+async def desk_connection(app: web.Application) -> AsyncIterator[Connection]:
+    """A connection for work that takes long. Raises Unavailable when Postgres is away."""
     with asking_postgres():
         async with app[desk_key].acquire(timeout=DESK_PATIENCE_S) as connection:
-            yield EventDesk(connection, app[durable_key], app[rows_key], app[epochs_key], actor)
+            yield connection
+
+
+@contextlib.asynccontextmanager
+async def event_desk(app: web.Application, actor: Actor) -> AsyncIterator[EventDesk]:
+    """A desk for the block, with the engine's own backends."""
+    async with desk_connection(app) as connection:
+        yield EventDesk(connection, app[durable_key], app[rows_key], app[epochs_key], actor)
 
 
 async def hot_cache(app: web.Application) -> AsyncIterator[None]:

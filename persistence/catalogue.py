@@ -1,7 +1,7 @@
 """Events in Postgres: the document as it was loaded, and its zones and seats as rows."""
 
 import asyncio
-from collections.abc import AsyncIterator, Container, Iterator
+from collections.abc import AsyncIterator, Container, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from enum import StrEnum
@@ -11,6 +11,8 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from holdfast.engine.audit import Actor
+from holdfast.engine.backend import EventRef
 from holdfast.engine.keys import shard_of
 from holdfast.engine.layout import CompiledEvent, EventDocument, ZoneDocument, compile_event
 from holdfast.engine.records import ZoneCounts
@@ -117,9 +119,11 @@ async def list_event_ids(connection: Connection, organization_id: UUID) -> tuple
     return tuple(row["id"] for row in await connection.fetch(query("list_event_ids"), organization_id))
 
 
-async def list_events(connection: Connection, organization_id: UUID | None) -> tuple[EventSummary, ...]:
-    """The events of an organisation, or of all, oldest first."""
-    rows = await connection.fetch(query("list_events"), organization_id)
+async def list_events(
+    connection: Connection, organization_id: UUID | None, event_id: UUID | None = None
+) -> tuple[EventSummary, ...]:
+    """The events of an organisation, or of all, oldest first; or one of them, if it is there."""
+    rows = await connection.fetch(query("list_events"), organization_id, event_id)
     return tuple(EventSummary(**row) for row in rows)
 
 
@@ -143,6 +147,28 @@ async def is_as_new(connection: Connection, event: CompiledEvent) -> bool:
     rows = await connection.fetch(query("list_taken_seats"), event.event_id, event.organization_id)
     blocked_ids = event.document.blocked_seat_ids
     return all(row["status"] == "blocked" and event.seat_at[row["ordinal"]].seat_id in blocked_ids for row in rows)
+
+
+async def audit_event(
+    connection: Connection,
+    event: EventRef,
+    action: str,
+    changes: Mapping[str, object],
+    actor: Actor,
+) -> None:
+    """Tell the audit what somebody has done to an event, where no entry of the log does."""
+    await connection.execute(
+        query("audit_event"),
+        event.event_id,
+        event.organization_id,
+        action,
+        msgspec.json.encode(changes).decode(),
+        actor.address,
+        actor.user_agent,
+        actor.request_id,
+        actor.user_id,
+        actor.notes,
+    )
 
 
 @asynccontextmanager

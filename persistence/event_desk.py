@@ -24,6 +24,7 @@ from holdfast.persistence.catalogue import (
     CatalogueError,
     NoSuchEvent,
     SaveResult,
+    audit_event,
     changing,
     is_as_new,
     load_event,
@@ -35,7 +36,6 @@ from holdfast.persistence.controls import ask_controls
 from holdfast.persistence.layouts import remember_plan, resolve_plan
 from holdfast.persistence.pool import Connection
 from holdfast.persistence.row_lock_backend import RowLockBackend
-from holdfast.persistence.sql import query
 
 # A hundred thousand seats take a second or two to save, on a busy server longer.
 STATEMENT_TIMEOUT_MS = 60_000
@@ -141,7 +141,9 @@ class EventDesk:
             await self._bring_to_redis(event, serve=serve)
             return result, event
         if result is SaveResult.CHANGED:
-            await self._tell_audit(event)
+            # Where Redis serves, the audit hears of it from the log.
+            changes = {"version": event.version, "state": event.document.state}
+            await audit_event(self._connection, event, "event_changed", changes, self._actor)
         if serve:
             await self._serve_from_rows(event)
         return result, event
@@ -189,22 +191,6 @@ class EventDesk:
         reply = await self._rows.open_event(event, meta=self._actor.meta())
         if reply.status is not Status.EVENT_EXISTS:
             _expect("Postgres", reply.status, event)
-
-    async def _tell_audit(self, event: CompiledEvent) -> None:
-        """Where Redis serves, the audit hears of a change from the log."""
-        actor = self._actor
-        await self._connection.execute(
-            query("audit_event_change"),
-            event.event_id,
-            event.organization_id,
-            event.version,
-            event.document.state,
-            actor.address,
-            actor.user_agent,
-            actor.request_id,
-            actor.user_id,
-            actor.notes,
-        )
 
 
 def _sells(state: EventState) -> bool:

@@ -27,10 +27,11 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import WatchError
 
+from holdfast.engine.audit import Actor
 from holdfast.engine.keys import EventKeys
 from holdfast.engine.layout import CompiledEvent
 from holdfast.engine.redis_backend import RETENTION_MS
-from holdfast.persistence.catalogue import changing, list_events, load_event
+from holdfast.persistence.catalogue import audit_event, changing, list_events, load_event
 from holdfast.persistence.compare import Finding, compare, what_moved
 from holdfast.persistence.fence import SHARD_LOCKS, ShardControl, frozen, read_controls
 from holdfast.persistence.pool import Connection
@@ -47,6 +48,7 @@ PATIENCE_S = 10.0
 # No digest of a document begins like this, so no caller ever knows the event under such a version.
 PAUSED = b"paused:"
 
+_OPERATOR = Actor(user_agent="holdfast reconcile")
 _ATTEMPTS = 50
 _BESIDE = b":restored"
 _BESIDE_TTL_S = 600
@@ -73,15 +75,17 @@ async def reconcile(
     event_id: UUID,
     *,
     dry_run: bool,
+    actor: Actor = _OPERATOR,
     retention_ms: int = RETENTION_MS,
     patience_s: float = PATIENCE_S,
 ) -> Reconciliation:
     """Compare an event in Redis with Postgres and, unless this is a dry run, replace it if they differ.
 
-    `retention_ms` is how long ended holds stay on record, as the backend has it. Raises ReconcileError.
+    `actor` is whom the audit names when something was replaced. `retention_ms` is how long ended holds stay on record,
+    as the backend has it. Raises ReconcileError.
     """
     async with changing(connection, event_id):
-        summary = next((each for each in await list_events(connection, None) if each.event_id == event_id), None)
+        summary = next(iter(await list_events(connection, None, event_id)), None)
         event = await load_event(connection, summary.organization_id, event_id) if summary else None
         if summary is None or event is None:
             raise ReconcileError(f"There is no event {event_id}.")
@@ -90,7 +94,11 @@ async def reconcile(
             if control.mode != "redis":
                 raise ReconcileError(f"Shard {summary.shard}, where the event lives, is not served from Redis.")
             work = _Reconciler(redis, connection, event, control, retention_ms=retention_ms, patience_s=patience_s)
-            return await (work.look() if dry_run else work.repair())
+            done = await (work.look() if dry_run else work.repair())
+        if done.repaired:
+            changes = {"findings": len(done.findings)}
+            await audit_event(connection, summary, "event_reconciled", changes, actor)
+        return done
 
 
 class _Reconciler:

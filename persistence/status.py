@@ -1,6 +1,7 @@
 """How the system is doing: how far each shard's log is persisted, what each event counts in Redis and in Postgres."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -81,12 +82,17 @@ async def read_status(
 ) -> SystemStatus:
     """Look at every shard and every event."""
     events = [
-        await _event_status(redis, connection, event, patience_s) for event in await list_events(connection, None)
+        await event_status(redis, connection, event, patience_s=patience_s)
+        for event in await list_events(connection, None)
     ]
-    controls = await read_controls(connection, range(shards))
+    return SystemStatus(await shard_statuses(redis, connection, range(shards)), tuple(events))
+
+
+async def shard_statuses(redis: Redis, connection: Connection, shards: Iterable[int]) -> tuple[ShardStatus, ...]:
+    """Look at some shards."""
+    controls = await read_controls(connection, shards)
     letters = {row["shard"]: row for row in await connection.fetch(query("count_leftovers"))}
-    found = [await shard_status(redis, control, letters.get(control.shard)) for control in controls.values()]
-    return SystemStatus(tuple(found), tuple(events))
+    return tuple([await shard_status(redis, control, letters.get(control.shard)) for control in controls.values()])
 
 
 async def shard_status(redis: Redis, control: ShardControl, leftovers: Any = None) -> ShardStatus:
@@ -130,7 +136,10 @@ async def shard_status(redis: Redis, control: ShardControl, leftovers: Any = Non
     )
 
 
-async def _event_status(redis: Redis, connection: Connection, event: EventSummary, patience_s: float) -> EventStatus:
+async def event_status(
+    redis: Redis, connection: Connection, event: EventSummary, *, patience_s: float = PATIENCE_S
+) -> EventStatus:
+    """Look at one event."""
     agreement, here, there = await _compare_counts(redis, connection, event, patience_s)
     for _ in range(_ATTEMPTS - 1):
         if agreement != "behind":

@@ -72,7 +72,7 @@ async def verify(
 ) -> Verification:
     """Check one event, or all of them and everything that is not about an event."""
     verifier = _Verifier(redis, connection, patience_s)
-    events = [each for each in await list_events(connection, None) if event_id in (None, each.event_id)]
+    events = await list_events(connection, None, event_id)
     progress("checking the rows of Postgres")
     await verifier.check_rows(event_id)
     controls = await read_controls(connection, range(shards))
