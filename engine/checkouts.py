@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.engine import telemetry
 from holdfast.engine.backend import EventIds, HoldsReply, StoredHold
 from holdfast.engine.errors import Overloaded
 from holdfast.engine.layout import CompiledEvent, EventState
@@ -178,6 +179,8 @@ class Checkouts:
         live = [hold for hold in wanted if hold.record.state == _LIVE and hold.ends_ms > reading.now_ms]
         free = [hold for hold in live if not hold.record.checkout]
         if refusal := _refusal(wish, wanted, live, free, missing):
+            if refusal.status is Status.HOLD_EXPIRED:
+                telemetry.expired_before_checkout.value += len(refusal.holds)
             return refusal
         if not free:
             latest = max(live, key=lambda hold: hold.record.seq)

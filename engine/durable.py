@@ -6,7 +6,6 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.engine import telemetry
 from holdfast.engine.acks import Ack, Acks
 from holdfast.engine.backend import (
     AdminReply,
@@ -92,9 +91,7 @@ class DurableBackend:
             checkout=checkout,
             meta=meta,
         )
-        reply = await self._committed(reply, ack)
-        telemetry.count_extension(reply.status, reply.outcomes)
-        return reply
+        return await self._committed(reply, ack)
 
     async def release_holds(
         self,
@@ -110,17 +107,13 @@ class DurableBackend:
         reply = await self._backend.release_holds(
             event, hold_ids, user_id=user_id, reason=reason, checkout=checkout, meta=meta
         )
-        reply = await self._committed(reply, ack)
-        telemetry.count_ends(telemetry.released, reply.outcomes if reply.status.succeeded else ())
-        return reply
+        return await self._committed(reply, ack)
 
     async def confirm_holds(
         self, event: EventRef, hold_ids: Iterable[UUID], *, sale: str, user_id: UUID | None, meta: bytes = b""
     ) -> HoldsReply:
         reply = await self._backend.confirm_holds(event, hold_ids, sale=sale, user_id=user_id, meta=meta)
-        reply = await self._committed(reply, Ack.POSTGRES)
-        telemetry.count_ends(telemetry.converted, reply.outcomes if reply.status.succeeded else ())
-        return reply
+        return await self._committed(reply, Ack.POSTGRES)
 
     async def committed(self, position: Position) -> None:
         await self._acks.wait(position, self._timeout_s)

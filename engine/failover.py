@@ -8,6 +8,7 @@
 - While a shard's breaker is open its calls are turned away at once. One that the fence has opened is about to
   get a new epoch, so for that calls wait a little.
 - While Postgres cannot be heard, only what Redis alone may acknowledge goes on.
+- What became of holds is counted here, whoever decided.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
+from holdfast.engine import telemetry
 from holdfast.engine.acks import Ack
 from holdfast.engine.backend import (
     AdminReply,
@@ -102,7 +104,7 @@ class FailoverService:
         ack: Ack = Ack.POSTGRES,
     ) -> HoldsReply:
         ids = tuple(hold_ids)
-        return await self._serve(
+        reply = await self._serve(
             event.event_id,
             lambda: self._redis.extend_holds(
                 event,
@@ -127,6 +129,8 @@ class FailoverService:
             ),
             ack=ack,
         )
+        telemetry.count_extension(reply.status, reply.outcomes)
+        return reply
 
     async def release_holds(
         self,
@@ -140,7 +144,7 @@ class FailoverService:
         ack: Ack = Ack.POSTGRES,
     ) -> HoldsReply:
         ids = tuple(hold_ids)
-        return await self._serve(
+        reply = await self._serve(
             event.event_id,
             lambda: self._redis.release_holds(
                 event, ids, user_id=user_id, reason=reason, checkout=checkout, meta=meta, ack=ack
@@ -149,16 +153,20 @@ class FailoverService:
             ack=ack,
             repeatable=False,
         )
+        telemetry.count_ends(telemetry.released, reply.outcomes if reply.status.succeeded else ())
+        return reply
 
     async def confirm_holds(
         self, event: EventRef, hold_ids: Iterable[UUID], *, sale: str, user_id: UUID | None, meta: bytes = b""
     ) -> HoldsReply:
         ids = tuple(hold_ids)
-        return await self._serve(
+        reply = await self._serve(
             event.event_id,
             lambda: self._redis.confirm_holds(event, ids, sale=sale, user_id=user_id, meta=meta),
             lambda: self._rows.confirm_holds(event, ids, sale=sale, user_id=user_id, meta=meta),
         )
+        telemetry.count_ends(telemetry.converted, reply.outcomes if reply.status.succeeded else ())
+        return reply
 
     async def block_seats(
         self,

@@ -148,6 +148,7 @@ hold_seconds = {
 cache_hits = _by(
     "holdfast_cache_hits", "Requests to hold, by the layer that answered.", "layer", (HOT, REDIS, POSTGRES)
 )
+failures = _counter("holdfast_hold_failures", "Requests to hold that nobody could decide, or nobody knows how.")
 fallbacks = _counter("holdfast_hold_fallbacks", "Requests to hold that Postgres decided because Redis could not.")
 extended = _counter("holdfast_holds_extended", "Holds whose end was moved.")
 expired_before_checkout = _counter(
@@ -172,6 +173,8 @@ live_dropped = _counter("holdfast_live_readers_dropped", "Readers of live feeds 
 def count_hold(status: Status, method: str, layer: str, seconds: float) -> None:
     """A request to hold was answered."""
     attempts[method].value += 1
+    if method == POSTGRES:
+        fallbacks.value += 1
     cache_hits[layer].value += 1
     hold_seconds[method].observe(seconds)
     refused = _refused.get(status)
@@ -179,6 +182,12 @@ def count_hold(status: Status, method: str, layer: str, seconds: float) -> None:
         successes[method].value += 1
     else:
         refused.value += 1
+
+
+def count_failed_hold(method: str) -> None:
+    """A request to hold was turned away because a server failed, or answered nothing."""
+    attempts[method].value += 1
+    failures.value += 1
 
 
 def count_extension(status: Status, outcomes: Iterable[Status]) -> None:

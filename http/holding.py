@@ -15,15 +15,18 @@ from msgspec import Meta
 
 from holdfast.engine.acks import Ack
 from holdfast.engine.backend import NEVER_MS, AdminReply, Holder, HoldReply, Position
+from holdfast.engine.epochs import Mode, ShardState
+from holdfast.engine.errors import BackendError
 from holdfast.engine.hold_ids import derived_hold_id, new_hold_id
+from holdfast.engine.keys import shard_of
 from holdfast.engine.layout import CompiledEvent
 from holdfast.engine.policy import AckRule, Policy
 from holdfast.engine.records import Pair
 from holdfast.engine.status import Status
-from holdfast.engine.telemetry import REDIS, count_hold
+from holdfast.engine.telemetry import POSTGRES, REDIS, count_failed_hold, count_hold
 from holdfast.http.endpoints import Call
 from holdfast.http.errors import EncodedProblem, Refused, encode_problem, problem, reason_of, reasons_of
-from holdfast.http.stores import catalogue_key, refusals_key, settings_key
+from holdfast.http.stores import catalogue_key, epochs_key, refusals_key, settings_key
 from holdfast.http.whole_response import WholeResponse
 
 # Reasons for which a request to hold anything may be refused.
@@ -147,10 +150,20 @@ async def despite_changes(
     call: Call, event: CompiledEvent, attempt: Callable[[CompiledEvent], Awaitable[HoldReply]]
 ) -> tuple[CompiledEvent, HoldReply]:
     """Try, and try again with the event as it is now when it has changed; the result is counted."""
-    began = time.perf_counter()
-    event, reply = await with_current(call, event, attempt)
-    count_hold(reply.status, REDIS, REDIS, time.perf_counter() - began)
+    began, epochs = time.perf_counter(), call.app[epochs_key]
+    try:
+        event, reply = await with_current(call, event, attempt)
+    except BackendError:
+        count_failed_hold(_decided_by(epochs.state(shard_of(event.event_id, epochs.shards))))
+        raise
+    method = _decided_by(epochs.state(reply.position.shard))
+    count_hold(reply.status, method, method, time.perf_counter() - began)
     return event, reply
+
+
+def _decided_by(state: ShardState) -> str:
+    """Who decides on holds while a shard is in this state."""
+    return POSTGRES if state.mode is Mode.DB else REDIS
 
 
 async def with_current(

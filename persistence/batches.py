@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.engine.records import unpack_entry, unpack_whose
 from holdfast.persistence.apply import Rejection
-from holdfast.persistence.operations import Operation, read_operation
+from holdfast.persistence.operations import Operation, count_expired, read_operation
 
 # The status by which those who wait for a dead letter are refused.
 UNAPPLICABLE = "invalid_request"
@@ -62,7 +62,7 @@ class Batch(msgspec.Struct, frozen=True):
     @property
     def expired_holds(self) -> int:
         """How many holds it expires."""
-        return sum(len(each.entry.hold_ids) for each in self.operations if each.entry.operation == "expire")
+        return count_expired(self.operations)
 
     def singles(self) -> Iterator["Batch"]:
         """The same entries, one per batch."""

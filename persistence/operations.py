@@ -117,6 +117,11 @@ def split_phases(operations: Iterable[Operation]) -> Iterator[Phase]:
         yield phase
 
 
+def count_expired(operations: Iterable[Operation]) -> int:
+    """How many holds they expire."""
+    return sum(len(each.entry.hold_ids) for each in operations if each.entry.operation == "expire")
+
+
 def checkout_status(reason: str) -> str:
     """What a checkout becomes when its holds are released for this reason."""
     return "failed" if reason == "payment_failed" else "cancelled"

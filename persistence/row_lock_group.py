@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 import asyncpg
 import msgspec
 
+from holdfast.engine import telemetry
 from holdfast.engine.acks import rejection_status
 from holdfast.engine.backend import AdminReply, EventIds, ExpireReply, HoldReply, HoldsReply, Position
 from holdfast.engine.errors import BackendError, Overloaded, ScriptFault, Unavailable, Unknown
@@ -29,6 +30,7 @@ from holdfast.engine.status import Status
 from holdfast.persistence.apply import Collision, apply_operations
 from holdfast.persistence.errors import outcome_of
 from holdfast.persistence.fence import SHARD_LOCKS
+from holdfast.persistence.operations import count_expired
 from holdfast.persistence.persister import MARKS_CHANNEL, OUTBOX_CHANNEL, Committed
 from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, Pool
 from holdfast.persistence.row_lock_view import Asks, MustLock, SeatsLocked, Sighting, View
@@ -191,6 +193,7 @@ class _Group:
                 await transaction.commit()
             except POSTGRES_ERRORS as error:
                 raise Unknown(f"the commit was not confirmed: {error or type(error).__name__}") from error
+            telemetry.expired.value += count_expired(view.operations)
         else:
             await transaction.rollback()
         for call, reply in replies:

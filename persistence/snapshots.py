@@ -16,6 +16,7 @@ from datetime import datetime
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from holdfast.engine import telemetry
 from holdfast.engine.settings import Settings
 from holdfast.persistence.apply import columns
 from holdfast.persistence.fence import ShardControl, enter_shard, read_controls
@@ -79,6 +80,7 @@ async def sweep_overdue(redis: Redis, pool: Pool, grace_s: float = SWEEP_GRACE_S
     ended = 0
     for shard, mode in shards:
         while swept := await _sweep_shard(redis, pool, shard, 0 if mode == "db" else grace_s):
+            telemetry.expired.value += swept
             ended += swept if mode != "db" else 0
             if swept < _SWEEP_BATCH:
                 break
