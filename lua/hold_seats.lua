@@ -44,9 +44,9 @@
 -- Log: expire for holds past their time on the seats, and for others where a zone lacked room, then hold, with the
 -- seats left alone where these are noted.
 -- Cost: O(units): at most 100 units, 100 due and 64 overdue holds, and 128 earlier holds of the same holder. One entry
--- of the log in 64 also looks at 4,096 bytes of the map.
+-- of the log in 128 also looks at 4,096 bytes of the map.
 
-local HOLDS_PER_LOOK = 64
+local HOLDS_PER_LOOK = 128
 -- @include status
 -- @include layout
 -- @include enter_shard

@@ -17,7 +17,7 @@ from holdfast.engine.status import Status
 from support.engine import Stage, document, seats
 from support.scripts import SEARCH_BLOCK_BYTES, allocate, audit, audited, hidden_runs, pairs, reap, release
 
-ENTRIES_PER_LOOK = 64
+ENTRIES_PER_LOOK = 128
 PER_ROW = 1_000
 ROWS = {"left": 8, "right": 6}
 # Places around the ends of blocks, of rows and of zones, and one in the middle of a block.
