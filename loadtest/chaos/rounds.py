@@ -50,6 +50,7 @@ class Round(msgspec.Struct, frozen=True):
 
     `unavailable_s` is the longest time in which no hold was acknowledged to anybody, `next_hold_s` is how long it took
     from the fault to the acknowledgement of a hold that was asked for after it, `slowest_s` the longest an answer took.
+    `changes` counts how often a shard changed hands.
     """
 
     fault: str
@@ -62,6 +63,7 @@ class Round(msgspec.Struct, frozen=True):
     next_hold_s: float
     slowest_s: float
     recovered_s: float
+    changes: int
     violations: tuple[Violation, ...]
 
 
@@ -106,6 +108,7 @@ async def play_round(stack: Stack, plan: Plan, fault: Fault | None = None) -> Ro
     fault = fault or FAULTS[plan.fault]
     seats = SEATS + int(SEATS_PER_S * plan.duration_s)
     arena = await stack.open_event(seats, int(seats * PLACES_PER_SEAT), plan.ack)
+    changes = await _count_changes(stack)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         recorder = Recorder(session, stack.front_end_urls, CALL_LIMIT_S + 3)
         struck_s, recovered_s, failure = await _traffic(stack, plan, fault, arena, recorder)
@@ -129,6 +132,7 @@ async def play_round(stack: Stack, plan: Plan, fault: Fault | None = None) -> Ro
         next_hold_s=_next_hold(calls, struck_s) - struck_s,
         slowest_s=max((call.ended_s - call.started_s for call in calls), default=0.0),
         recovered_s=recovered_s - struck_s,
+        changes=await _count_changes(stack) - changes,
         violations=(*check(calls, stored, limits), *violations),
     )
 
@@ -229,6 +233,11 @@ async def _findings(stack: Stack, event_id: UUID) -> list[str]:
     return [str(finding) for finding in found.findings]
 
 
+async def _count_changes(stack: Stack) -> int:
+    (row,) = await stack.query("SELECT count(*) FROM transitions")
+    return int(row["count"])
+
+
 def _next_hold(calls: Sequence[Call], after_s: float) -> float:
     granted = (call.ended_s for call in calls if call.operation in HOLDING and call.good and call.started_s >= after_s)
     return min(granted, default=math.inf)
@@ -247,6 +256,6 @@ def describe(played: Round) -> str:
         f"{played.fault} seed {played.seed}: {played.calls} calls, {played.acknowledged} holds acknowledged, "
         f"{played.sold} sales, {played.refused_busy} told to wait, no hold for {played.unavailable_s:.1f} s at most, "
         f"the next one {played.next_hold_s:.1f} s after the fault, in order again after {played.recovered_s:.1f} s, "
-        f"{found or 'no'} violation{'' if found == 1 else 's'}"
+        f"{played.changes} changes of mode, {found or 'no'} violation{'' if found == 1 else 's'}"
     )
     return f"{line}\n  {played.violations[0]}" if found else line

@@ -187,7 +187,7 @@ class Stack:
         )
         seated = ZoneDocument(str(uuid4()), ZoneType.RESERVED_SEATING, "Stalls", seats, rows)
         standing = ZoneDocument(str(uuid4()), ZoneType.GA_STANDING, "Floor", places)
-        policy = Policy(rate_limit_seats=0, default_hold_ttl_minutes=1, ack=ack)
+        policy = Policy(rate_limit_seats=0, rate_limit_seconds=1, default_hold_ttl_minutes=1, ack=ack)
         document = EventDocument(
             event_id=uuid4(), name="Chaos", zones=(seated, standing), state=EventState.LIVE, policy=policy
         )

@@ -30,9 +30,9 @@ def test_what_cannot_be_played_is_a_wrong_use(arguments: list[str]) -> None:
 
 def test_the_table_has_a_line_for_each_fault_with_the_worst_time() -> None:
     rounds = [
-        Round("cut", 1, 100, 10, 1, 0, 0.5, 0.2, 0.3, 0.1, ()),
-        Round("cut", 2, 100, 20, 2, 0, 1.5, 0.2, 0.3, 0.1, ()),
-        Round("flushall", 1, 100, 5, 0, 9, 2.0, 0.2, 0.3, 1.0, ()),
+        Round("cut", 1, 100, 10, 1, 0, 0.5, 0.2, 0.3, 0.1, 2, ()),
+        Round("cut", 2, 100, 20, 2, 0, 1.5, 0.2, 0.3, 0.1, 2, ()),
+        Round("flushall", 1, 100, 5, 0, 9, 2.0, 0.2, 0.3, 1.0, 2, ()),
     ]
     lines = table(rounds).splitlines()[2:]
     assert lines == ["| cut | 2 | 30 | 3 | 0 | 1.5 s |", "| flushall | 1 | 5 | 0 | 0 | 2.0 s |"]
