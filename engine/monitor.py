@@ -1,8 +1,14 @@
-"""Looking at Redis from one process, now and then while all is well and often while it is not."""
+"""Looking at Redis from one process, now and then while all is well and often while it is not.
+
+What a process sees it says every second, also while it looks less often: who is silent counts as gone, and
+those who are left decide without it.
+"""
 
 import asyncio
 import contextlib
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from holdfast.engine.breaker import Breakers, Opinion
@@ -33,32 +39,39 @@ class Monitor:
         self._breakers = breakers
         self._report = report
         self._probe_s = probe_s
+        self._look_again_s = CALM_S
+        self._looked_at = -math.inf
         self.reachable = True
 
     async def run(self) -> None:
-        """Look until cancelled, at once when a call has failed."""
-        pause = CALM_S
+        """Look and report until cancelled, at once when a call has failed."""
         while True:
             self._breakers.noticed.clear()
-            await self.look()
+            if self._look_is_due:
+                await self.look()
             await self._report(self._breakers.opinions, self.reachable)
-            pause = self._next_pause(pause)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(self._pause_s):
                     await self._breakers.noticed.wait()
             if self._breakers.noticed.is_set():
-                pause = ALARMED_S
                 await asyncio.sleep(ALARMED_S)
 
-    def _next_pause(self, last: float) -> float:
-        """Often while a vote may be decided; ever more seldom while Postgres serves and Redis stays away."""
-        if self._epochs.in_redis:
-            return ALARMED_S if self._breakers.troubled else CALM_S
-        return CALM_S if self.reachable else min(max(CALM_S, last * 2), self._probe_s)
+    @property
+    def _look_is_due(self) -> bool:
+        """Always while Redis serves anything; ever more seldom while Postgres serves and Redis stays away."""
+        return bool(self._epochs.in_redis) or time.monotonic() - self._looked_at >= self._look_again_s
+
+    @property
+    def _pause_s(self) -> float:
+        """Short while a vote may be decided."""
+        if self._epochs.in_redis and self._breakers.troubled:
+            return ALARMED_S
+        return min(CALM_S, self._look_again_s)
 
     async def look(self) -> None:
         """Ask the server once whether it still serves what it should."""
         served = self._epochs.in_redis
+        self._looked_at = time.monotonic()
         try:
             async with asyncio.timeout(ANSWER_S):
                 await self._wire.call("PING")
@@ -76,6 +89,8 @@ class Monitor:
                 self._breakers.close(shard)
 
     def _note(self, *, reachable: bool) -> None:
+        patient = not reachable and not self._epochs.in_redis
+        self._look_again_s = min(self._look_again_s * 2, self._probe_s) if patient else CALM_S
         if reachable is not self.reachable:
             self.reachable = reachable
             _log.warning("Redis answers again" if reachable else "Redis does not answer")
