@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+from redis.asyncio import Redis
 
 from holdfast.errors import OperatorError
 from holdfast.loadtest.chaos.proxy import Proxy
@@ -37,7 +38,16 @@ _RECOVERING = (
     "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::bigint::oid)"
     " OR NOT EXISTS (SELECT FROM control WHERE mode = 'db')"
 )
+_PUT_BACK = """
+if tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or 0) == tonumber(ARGV[2]) then
+  redis.call('ZADD', KEYS[1], 'XX', ARGV[3], ARGV[1])
+end
+"""
 _CHANGING = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'holdfast mode')"
+
+
+# The ends of holds, ms since 1970, by key and hold.
+Moved = dict[tuple[bytes, bytes], int]
 
 
 class Expectation(msgspec.Struct, frozen=True):
@@ -242,17 +252,28 @@ async def _clock_behind(stack: Stack, _: random.Random) -> None:
 async def _move_ends(stack: Stack, by_s: float) -> None:
     """Move the ends of all live holds in Redis for a while, and back, as if its clock were wrong and then right."""
     async with stack.client() as client:
-        moved: list[tuple[Any, Any]] = []
-        async for key in client.scan_iter(match="hf:{s*}:e*:expiry"):
-            holds: Any = await client.zrange(key, 0, -1)
-            moved += [
-                (key, hold)
-                for hold in holds
-                if await client.zadd(key, {hold: by_s * 1000}, xx=True, incr=True) is not None
-            ]
+        moved = await move_ends(client, by_s)
         await asyncio.sleep(WRONG_CLOCK_S)
-        for key, hold in moved:
-            await client.zadd(key, {hold: -by_s * 1000}, xx=True, incr=True)
+        await move_back(client, moved, by_s)
+
+
+async def move_ends(client: Redis, by_s: float) -> Moved:
+    """Move the ends of all live holds; returns where each is now, by its key and itself."""
+    moved: Moved = {}
+    async for key in client.scan_iter(match="hf:{s*}:e*:expiry"):
+        holds: Any = await client.zrange(key, 0, -1)
+        for hold in holds:
+            end_ms = await client.zadd(key, {hold: by_s * 1000}, xx=True, incr=True)
+            if end_ms is not None:
+                moved[key, hold] = int(end_ms)
+    return moved
+
+
+async def move_back(client: Redis, moved: Moved, by_s: float) -> None:
+    """Undo that, but for the ends that were extended since: those were told to buyers, and are in Postgres too."""
+    put_back = client.register_script(_PUT_BACK)
+    for (key, hold), end_ms in moved.items():
+        await put_back(keys=[key], args=[hold, end_ms, end_ms - int(by_s * 1000)])
 
 
 FAULTS: dict[str, Fault] = {

@@ -5,11 +5,12 @@ import random
 
 import pytest
 from chaos.conftest import SoundStack
+from redis.asyncio import Redis
 
 from holdfast.engine.acks import Ack
 from holdfast.engine.policy import AckRule
 from holdfast.loadtest.chaos.checker import Rule
-from holdfast.loadtest.chaos.faults import FAULTS, Fault
+from holdfast.loadtest.chaos.faults import FAULTS, Fault, move_back, move_ends
 from holdfast.loadtest.chaos.rounds import Plan, describe, play_round
 from holdfast.loadtest.chaos.stack import Stack
 
@@ -50,3 +51,18 @@ async def test_a_hold_in_redis_that_is_called_durable_is_found_to_be_lost(sound_
     # when Redis loses what was not persisted, then the checker finds it.
     played = await play_round(await sound_stack(), plan, Fault("the log is lost", lose_the_log))
     assert Rule.LOST_HOLD in {violation.rule for violation in played.violations}
+
+
+async def test_a_clock_that_is_put_right_leaves_alone_what_was_extended_meanwhile(redis_url: str) -> None:
+    key = b"hf:{s0}:e1:org:o:event:e:expiry"
+    async with Redis.from_url(redis_url) as client:
+        await client.flushall()
+        await client.zadd(key, {"kept": 1_000, "extended": 1_000, "ended": 1_000})
+        moved = await move_ends(client, 75.0)
+        assert dict(await client.zrange(key, 0, -1, withscores=True))[b"kept"] == 76_000
+
+        await client.zadd(key, {"extended": 376_000})
+        await client.zrem(key, "ended")
+        await move_back(client, moved, 75.0)
+
+        assert await client.zrange(key, 0, -1, withscores=True) == [(b"kept", 1_000), (b"extended", 376_000)]
