@@ -146,6 +146,14 @@ class Backend(Protocol):
         """Hold so many seats of one zone, the best of zones in order of preference; see engine/choosing.py."""
         ...
 
+    async def offer_seats(
+        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, near: int, take: bool
+    ) -> HoldReply:
+        """After a refusal: so many free seats next to each other in the first of the zones that has them, the nearest
+        to an ordinal if that is in the zone, else the best; see engine/choosing.py. `take` holds them; else the status
+        is `offered`, the reply has the seats, and nothing is written."""
+        ...
+
     async def extend_holds(
         self,
         event: EventRef,

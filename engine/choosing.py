@@ -85,6 +85,30 @@ def choose_seats(stretches: Sequence[bytes], wish: Wish) -> Choice | None:
     return None
 
 
+def nearest_block(stretches: Sequence[bytes], places: Sequence[int], wish: Wish) -> Choice | None:
+    """Free seats next to each other in the first zone that has any, the nearest to a place in its stretch.
+
+    Of two as near the earlier. Those that leave a seat alone are taken only if there are no others in any zone, and
+    never if orphans are refused.
+    """
+    for clean in (True, False) if not wish.orphans_refused else (True,):
+        for zone, (stretch, place) in enumerate(zip(stretches, places, strict=True)):
+            starts = [start for row in _rows(stretch) for run in row for start in _starts(run, wish.count, clean)]
+            if starts:
+                start = min(starts, key=lambda each: (abs(each - place), each))
+                block = Cluster(start, wish.count)
+                return Choice(zone, (block,), orphans_left(stretch, range(start, start + wish.count)))
+    return None
+
+
+def _starts(run: _Run, count: int, clean: bool) -> Iterator[int]:
+    """Where so many seats of a run may begin; with `clean` so that nobody is left alone."""
+    slack = run.length - count
+    for offset in range(slack + 1):
+        if not clean or 1 not in (offset, slack - offset):
+            yield run.start + offset
+
+
 def draw_stretch(rows: bytes, free: Iterable[int]) -> bytes:
     """A stretch with the rows of another, in which these places are free and no others."""
     drawn = bytearray(_SEAT.sub(b"h", rows))

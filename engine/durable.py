@@ -68,6 +68,20 @@ class DurableBackend:
         reply = await self._backend.allocate_seats(event, holder, zones=zones, count=count)
         return await self._committed(reply, ack)
 
+    async def offer_seats(
+        self,
+        event: CompiledEvent,
+        holder: Holder,
+        *,
+        zones: Sequence[int],
+        count: int,
+        near: int,
+        take: bool,
+        ack: Ack = Ack.POSTGRES,
+    ) -> HoldReply:
+        reply = await self._backend.offer_seats(event, holder, zones=zones, count=count, near=near, take=take)
+        return await self._committed(reply, ack)
+
     async def extend_holds(
         self,
         event: EventRef,

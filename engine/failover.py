@@ -13,7 +13,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from holdfast.engine import telemetry
@@ -87,6 +87,25 @@ class FailoverService:
             event.event_id,
             lambda: self._redis.allocate_seats(event, holder, zones=zones, count=count, ack=ack),
             lambda: self._rows.allocate_seats(event, holder, zones=zones, count=count),
+            ack=ack,
+        )
+
+    async def offer_seats(
+        self,
+        event: CompiledEvent,
+        holder: Holder,
+        *,
+        zones: Sequence[int],
+        count: int,
+        near: int,
+        take: bool,
+        ack: Ack = Ack.POSTGRES,
+    ) -> HoldReply:
+        wish: dict[str, Any] = {"zones": zones, "count": count, "near": near, "take": take}
+        return await self._serve(
+            event.event_id,
+            lambda: self._redis.offer_seats(event, holder, **wish, ack=ack),
+            lambda: self._rows.offer_seats(event, holder, **wish),
             ack=ack,
         )
 

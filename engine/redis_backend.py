@@ -85,9 +85,15 @@ class RedisBackend:
     ) -> HoldReply:
         if not all(0 <= zone < len(event.zones) for zone in zones):
             return _refused(Status.SEAT_NOT_FOUND)
-        stretches = [event.zones[zone] for zone in zones]
-        packed = pack_stretches((each.index, each.first, max(each.last, each.first)) for each in stretches)
-        return await self._hold("allocate_seats", event, holder, (packed, b"%d" % count))
+        return await self._hold("allocate_seats", event, holder, (_stretches(event, zones), b"%d" % count))
+
+    async def offer_seats(
+        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, near: int, take: bool
+    ) -> HoldReply:
+        if not all(0 <= zone < len(event.zones) for zone in zones):
+            return _refused(Status.SEAT_NOT_FOUND)
+        wish = (_stretches(event, zones), b"%d" % count, b"%d" % near, b"%d" % take)
+        return await self._hold("offer_seats", event, holder, wish)
 
     async def extend_holds(
         self,
@@ -330,6 +336,12 @@ class RedisBackend:
 def _refused(status: Status) -> HoldReply:
     """A refusal of what cannot even be put into a call."""
     return HoldReply(status, None, 0, 0, Position(0, 0, 0), (), ())
+
+
+def _stretches(event: CompiledEvent, zones: Sequence[int]) -> bytes:
+    """Zones with their stretches of the map; one without seats has none, and the script says so."""
+    found = [event.zones[zone] for zone in zones]
+    return pack_stretches((each.index, each.first, max(each.last, each.first)) for each in found)
 
 
 def _head(script: Script, keys: EventKeys) -> bytes:

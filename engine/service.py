@@ -43,6 +43,18 @@ class HoldService(Protocol):
         self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, ack: Ack = Ack.POSTGRES
     ) -> HoldReply: ...
 
+    async def offer_seats(
+        self,
+        event: CompiledEvent,
+        holder: Holder,
+        *,
+        zones: Sequence[int],
+        count: int,
+        near: int,
+        take: bool,
+        ack: Ack = Ack.POSTGRES,
+    ) -> HoldReply: ...
+
     async def extend_holds(
         self,
         event: EventRef,

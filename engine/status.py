@@ -10,6 +10,7 @@ class Status(IntEnum):
     DONE = 0
     REPEATED = 1
     ALREADY_HELD = 2
+    OFFERED = 3
     FENCED = 10
     INVALID_REQUEST = 11
     TOO_MANY_SEATS = 12
@@ -70,6 +71,7 @@ _HTTP = {
     Status.DONE: HTTPStatus.OK,
     Status.REPEATED: HTTPStatus.OK,
     Status.ALREADY_HELD: HTTPStatus.OK,
+    Status.OFFERED: HTTPStatus.OK,
     Status.FENCED: HTTPStatus.SERVICE_UNAVAILABLE,
     Status.INVALID_REQUEST: HTTPStatus.BAD_REQUEST,
     Status.TOO_MANY_SEATS: HTTPStatus.BAD_REQUEST,

@@ -36,6 +36,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_in: int | None = None
     seats: tuple[str, ...] | None = None
     zones: tuple[str, ...] | None = None
+    counter_offer: tuple[str, ...] | None = None
     holds: tuple[UUID, ...] | None = None
     checkout_id: UUID | None = None
 
@@ -174,6 +175,7 @@ def problem(
     expires_in: int | None = None,
     seats: tuple[str, ...] | None = None,
     zones: tuple[str, ...] | None = None,
+    counter_offer: tuple[str, ...] | None = None,
     holds: tuple[UUID, ...] | None = None,
     checkout_id: UUID | None = None,
 ) -> Problem:
@@ -191,6 +193,7 @@ def problem(
         expires_in=expires_in,
         seats=seats,
         zones=zones,
+        counter_offer=counter_offer,
         holds=holds,
         checkout_id=checkout_id,
     )

@@ -45,6 +45,7 @@ class HoldView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_in_seconds: int | None = None
     cart_token: str | None = None
     checkout_id: str | None = None
+    counter_offer: bool | None = None
     message: str | None = None
     durability: str | None = None
 

@@ -182,8 +182,10 @@ async def with_current(
     return event, reply
 
 
-def refuse_reply(call: Call, event: CompiledEvent, reply: HoldReply, *, seat_ids: tuple[str, ...]) -> WholeResponse:
-    """Tell the client what the engine said."""
+def refuse_reply(
+    call: Call, event: CompiledEvent, reply: HoldReply, *, seat_ids: tuple[str, ...], proposed: tuple[Pair, ...] = ()
+) -> WholeResponse:
+    """Tell the client what the engine said, and which other seats are free."""
     return refuse_hold(
         call,
         event,
@@ -193,6 +195,7 @@ def refuse_reply(call: Call, event: CompiledEvent, reply: HoldReply, *, seat_ids
         now_ms=reply.now_ms,
         seats=reply.seats,
         quantities=reply.quantities,
+        proposed=proposed,
     )
 
 
@@ -206,6 +209,7 @@ def refuse_hold(
     now_ms: int = 0,
     seats: tuple[Pair, ...] = (),
     quantities: tuple[Pair, ...] = (),
+    proposed: tuple[Pair, ...] = (),
 ) -> WholeResponse:
     """Say no, note it for the audit, and say when it may lift; never who is in the way."""
     principal = call.principal
@@ -223,7 +227,7 @@ def refuse_hold(
         retry_after_s = max(1, lifts_in_s) if lifts_in_s is not None else _RETRY_LATER_S
         call.add_header("RateLimit", f'"{limit}";r=0;t={retry_after_s}')
         return call.refuse(problem(reason_of(status), retry_after_seconds=retry_after_s))
-    key = (event.version, status, until_ms, lifts_in_s, seats, quantities)
+    key = (event.version, status, until_ms, lifts_in_s, seats, quantities, proposed)
     document = _recent_refusals.get(key)
     if document is None:
         if len(_recent_refusals) >= _RECENT_REFUSALS_MAX:
@@ -237,6 +241,7 @@ def refuse_hold(
                 seats=tuple(event.seat_at[seat.value].seat_id for seat in seats if seat.value in event.seat_at) or None,
                 zones=tuple(event.zones[zone].document.zone_id for zone, _ in quantities if zone < len(event.zones))
                 or None,
+                counter_offer=tuple(event.seat_at[seat.value].seat_id for seat in proposed) or None,
             )
         )
     return call.refuse_encoded(document)

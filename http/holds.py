@@ -1,18 +1,17 @@
 """Holds of several seats and places, and what their owners do with them."""
 
-from collections import Counter
 from hashlib import blake2b
-from typing import Annotated
 from uuid import UUID, uuid4
 
 import msgspec
 from aiohttp import web
-from msgspec import Meta
 
-from holdfast.engine.backend import HoldReply, HoldsReply, StoredHold
+from holdfast.engine.acks import Ack
+from holdfast.engine.backend import Holder, HoldReply, HoldsReply, StoredHold
 from holdfast.engine.layout import CompiledEvent
 from holdfast.engine.records import Pair
 from holdfast.engine.status import Status
+from holdfast.http.counter_offers import is_counter_offer, may_be_countered, offer_instead
 from holdfast.http.endpoints import BUYERS, Call, Endpoints
 from holdfast.http.errors import Refused, problem, reason_of, reasons_of
 from holdfast.http.hold_views import (
@@ -27,8 +26,6 @@ from holdfast.http.hold_views import (
 from holdfast.http.holding import (
     HOLD_ERRORS,
     LIMIT_HEADERS,
-    CartToken,
-    Source,
     choose_ack,
     despite_changes,
     durability,
@@ -40,51 +37,13 @@ from holdfast.http.holding import (
     time_left,
 )
 from holdfast.http.stores import catalogue_key, holds_key, stored_holds_key
-from holdfast.http.units import Id, find_seats, find_zone
-from holdfast.http.zone_access import ACCESS_ERRORS, admit, offer_selection
+from holdfast.http.wishes import HoldRequest, Wish, find_wish
+from holdfast.http.zone_access import ACCESS_ERRORS, admit
 
 endpoints = Endpoints()
 
 # How a hold has ended, by the state that is on record.
 _ENDED = {"s": Status.HOLD_SOLD, "r": Status.HOLD_RELEASED, "x": Status.HOLD_EXPIRED}
-
-_UNITS_MAX = 100
-_ZONES_MAX = 100
-
-Units = Annotated[int, Meta(ge=1, le=_UNITS_MAX)]
-
-
-class Quantity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Places in a general-admission zone."""
-
-    zone_id: Id
-    quantity: Units
-
-
-class BestAvailable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The best seats that are free: next to each other, and leaving nobody alone, where that is possible.
-
-    Name a zone, or zones in the order in which you prefer them: all seats are in one of them.
-    """
-
-    count: Units
-    zone_id: Id | None = None
-    zones: Annotated[
-        tuple[Id, ...], Meta(max_length=_ZONES_MAX, description="zones with seats, in order of preference")
-    ] = ()
-
-
-class HoldRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What to hold, all or nothing: seats and quantities, or the best available."""
-
-    seats: Annotated[tuple[Id, ...], Meta(max_length=_UNITS_MAX)] = ()
-    quantities: Annotated[tuple[Quantity, ...], Meta(max_length=_UNITS_MAX)] = ()
-    best_available: BestAvailable | None = None
-    source: Source = Source.WEB
-    cart_token: CartToken = ""
-    guests: Annotated[
-        tuple[UUID, ...], Meta(max_length=_UNITS_MAX, description="for whom the other places of a restricted zone are")
-    ] = ()
 
 
 class HoldList(msgspec.Struct, frozen=True):
@@ -111,7 +70,10 @@ class Released(msgspec.Struct, frozen=True):
     summary="Hold several seats, places, or the best available",
     description="All or nothing. Name seats and quantities, or ask for the best available seats of a zone, or of "
     "zones in order of preference. A group that cannot sit together is split between neighbouring rows, if the event "
-    "allows it; `message` says how. What you hold already is not held again: the new hold covers the rest.",
+    "allows it; `message` says how. What you hold already is not held again: the new hold covers the rest. Where the "
+    "system chooses the seats of an event, named ones are answered with the best as many of their zones. With "
+    "`counter_offer` a request for seats that are not to be had names the nearest free block of as many, in a zone of "
+    "the same type and price, or holds it: a 409 with `counter_offer`, or a 201 with `counter_offer` true.",
     roles=BUYERS,
     body=HoldRequest,
     replies={201: HoldView, 200: HoldView},
@@ -123,22 +85,31 @@ class Released(msgspec.Struct, frozen=True):
 )
 async def hold(call: Call, body: HoldRequest) -> web.StreamResponse:
     event = await find_event(call)
-    wish = _find_wish(event, body)
+    wish = find_wish(event, body)
     state_limits(call, event)
     holder, ack = make_holder(call, event, body, cart=body.cart_token, source=body.source), choose_ack(call, event)
+    proposed: tuple[Pair, ...] = ()
 
     async def attempt(event: CompiledEvent) -> HoldReply:
-        if body.seats:
-            offer_selection(event)
+        nonlocal proposed
+        proposed = ()
         await admit(call, event, wish.units, body.guests)
-        holds = call.app[holds_key]
-        if wish.count:
-            return await holds.allocate_seats(event, holder, zones=wish.zones, count=wish.count, ack=ack)
-        return await holds.hold_seats(event, holder, seats=wish.seats, quantities=wish.quantities, ack=ack)
+        reply = await _ask(call, event, wish.clustered(event), holder, ack)
+        if body.counter_offer is None or not may_be_countered(reply):
+            return reply
+        offer = await offer_instead(
+            call, event, wish.clustered(event), holder, kind=body.counter_offer, guests=body.guests, ack=ack
+        )
+        if offer is not None and offer.status is Status.OFFERED:
+            proposed = offer.seats
+        elif offer is not None and (offer.status.succeeded or offer.status is Status.STALE_CONFIG):
+            return offer
+        return reply
 
     event, reply = await despite_changes(call, event, attempt)
     if not reply.status.succeeded or reply.hold_id is None:
-        return refuse_reply(call, event, reply, seat_ids=body.seats)
+        return refuse_reply(call, event, reply, seat_ids=body.seats, proposed=proposed)
+    countered = is_counter_offer(wish.clustered(event), reply)
     held_until, left_s = time_left(reply.until_ms, reply.now_ms)
     return call.answer(
         200 if reply.status is Status.ALREADY_HELD else 201,
@@ -152,7 +123,8 @@ async def hold(call: Call, body: HoldRequest) -> web.StreamResponse:
             held_until_unix=reply.until_ms // 1000,
             expires_in_seconds=left_s,
             cart_token=body.cart_token or None,
-            message=_say(reply, describe_split(event, reply.seats) if wish.count else "", left_s),
+            counter_offer=countered or None,
+            message=_say(event, wish, reply, countered=countered),
             durability=durability(reply.position, ack),
         ),
     )
@@ -300,55 +272,22 @@ async def find_hold(call: Call) -> tuple[CompiledEvent, StoredHold, int]:
     raise Refused(problem(reason_of(Status.HOLD_NOT_FOUND)))
 
 
-class _Wish(msgspec.Struct, frozen=True):
-    """What a request asks for, as the engine names it."""
-
-    seats: tuple[Pair, ...] = ()
-    quantities: tuple[Pair, ...] = ()
-    zones: tuple[int, ...] = ()
-    count: int = 0
-
-    @property
-    def units(self) -> dict[int, int]:
-        """How many seats and places are wanted in each zone; if the engine is to choose, in any of them."""
-        found = Counter(seat.zone for seat in self.seats)
-        for zone, quantity in self.quantities:
-            found[zone] += quantity
-        for zone in self.zones:
-            found[zone] += self.count
-        return found
+async def _ask(call: Call, event: CompiledEvent, wish: Wish, holder: Holder, ack: Ack) -> HoldReply:
+    holds = call.app[holds_key]
+    if wish.count:
+        return await holds.allocate_seats(event, holder, zones=wish.zones, count=wish.count, ack=ack)
+    return await holds.hold_seats(event, holder, seats=wish.seats, quantities=wish.quantities, ack=ack)
 
 
-def _find_wish(event: CompiledEvent, body: HoldRequest) -> _Wish:
-    if (body.best_available is None) == (not body.seats and not body.quantities):
-        raise Refused(problem("invalid_request", "Ask for seats and quantities, or for the best available."))
-    if body.best_available is not None:
-        return _find_best(event, body.best_available)
-    seats = find_seats(event, body.seats)
-    return _Wish(seats, tuple(Pair(find_zone(event, wish.zone_id), wish.quantity) for wish in body.quantities))
-
-
-def _find_best(event: CompiledEvent, best: BestAvailable) -> _Wish:
-    if (best.zone_id is None) == (not best.zones):
-        raise Refused(problem("invalid_request", "Ask for the best available of zone_id, or of zones."))
-    zones = tuple(find_zone(event, each) for each in best.zones or (best.zone_id or "",))
-    if len(set(zones)) < len(zones):
-        raise Refused(problem("invalid_request", "A zone is named twice."))
-    seatless = [zone for zone in zones if not event.zones[zone].document.zone_type.seated]
-    if not seatless:
-        return _Wish(zones=zones, count=best.count)
-    if len(zones) > 1:
-        names = tuple(event.zones[zone].document.zone_id for zone in seatless)
-        raise Refused(problem("invalid_request", "Zones to choose from must have seats.", zones=names))
-    # One place of a general-admission zone is as good as another.
-    return _Wish(quantities=(Pair(zones[0], best.count),))
-
-
-def _say(reply: HoldReply, split: str, left_s: int) -> str:
-    """What to tell a buyer about a hold, and about a group that does not sit together."""
+def _say(event: CompiledEvent, wish: Wish, reply: HoldReply, *, countered: bool) -> str:
+    """What to tell a buyer: that these are other seats than were asked for, or that the group does not sit together."""
+    _, left_s = time_left(reply.until_ms, reply.now_ms)
     if reply.status is Status.ALREADY_HELD:
         return f"You already hold this, for {say_time(left_s)} more."
     reserved = f"Reserved for {say_time(left_s)}. Proceed to checkout."
+    if countered:
+        return f"What you asked for is not to be had. These are the nearest seats that are free. {reserved}"
+    split = describe_split(event, reply.seats) if wish.clustered(event).count else ""
     return f"Your group is split: {split}. {reserved}" if split else reserved
 
 

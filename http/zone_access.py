@@ -4,7 +4,7 @@ It is asked with every attempt, because an attempt is made with the event as it 
 one that is out of date.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from holdfast.engine.access import AccessMode, Person, booking_refusal
@@ -21,6 +21,20 @@ def offer_selection(event: CompiledEvent) -> None:
     """Raise Refused where seats are chosen by the system and not by the buyer."""
     if event.document.policy.prefer_clustering_over_selection:
         raise Refused(problem("selection_not_offered"))
+
+
+async def entitled(
+    call: Call, event: CompiledEvent, zones: Iterable[int], count: int, guests: Sequence[UUID]
+) -> list[int]:
+    """Those of some zones in which the caller may book so many places."""
+    found = []
+    for zone in zones:
+        try:
+            await admit(call, event, {zone: count}, guests)
+        except Refused:
+            continue
+        found.append(zone)
+    return found
 
 
 async def admit(call: Call, event: CompiledEvent, units: Mapping[int, int], guests: Sequence[UUID] = ()) -> None:

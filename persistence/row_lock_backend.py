@@ -74,6 +74,15 @@ class RowLockBackend:
         call = Call(wish.asks(), partial(row_lock_holds.allocate_seats, wish=wish), row_lock_holds.refused)
         return await self._run(event, call)
 
+    async def offer_seats(
+        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, near: int, take: bool
+    ) -> HoldReply:
+        if not all(0 <= zone < len(event.zones) for zone in zones):
+            return row_lock_holds.refused(Status.SEAT_NOT_FOUND, 0, Position(0, 0, 0))
+        wish = Wish(event, holder, zones=tuple(zones), count=count, near=near, take=take)
+        call = Call(wish.asks(), partial(row_lock_holds.offer_seats, wish=wish), row_lock_holds.refused)
+        return await self._run(event, call)
+
     async def extend_holds(
         self,
         event: EventRef,

@@ -1,7 +1,7 @@
 """Deciding holds on an event's rows: the rules of hold_seats.lua and allocate_seats.lua, in the same order."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -9,8 +9,8 @@ import msgspec
 from holdfast.engine import choosing
 from holdfast.engine.audit import Actor
 from holdfast.engine.backend import NEVER_MS, Holder, HoldReply, Position
-from holdfast.engine.choosing import choose_seats, draw_stretch
-from holdfast.engine.layout import MAX_ORDINALS, CompiledEvent
+from holdfast.engine.choosing import Choice, choose_seats, draw_stretch, nearest_block
+from holdfast.engine.layout import MAX_ORDINALS, CompiledEvent, Zone
 from holdfast.engine.records import Pair
 from holdfast.engine.status import Status
 from holdfast.persistence.operations import read_caller
@@ -42,7 +42,10 @@ class Chosen(NamedTuple):
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """A request to hold named seats and quantities, or so many seats of one of the zones."""
+    """A request to hold named seats and quantities, or so many seats of one of the zones.
+
+    Of an offer `near` is the place in the map, and `take` says whether it is to be held.
+    """
 
     event: CompiledEvent
     holder: Holder
@@ -50,6 +53,8 @@ class Wish(msgspec.Struct, frozen=True):
     quantities: tuple[Pair, ...] = ()
     zones: tuple[int, ...] = ()
     count: int = 0
+    near: int = 0
+    take: bool = True
 
     def asks(self) -> Asks:
         policy = self.event.document.policy
@@ -69,6 +74,10 @@ class Wish(msgspec.Struct, frozen=True):
         if self.event.document.policy.watches_orphans:
             named |= {each for seat in named & self.event.seat_at.keys() for each in self.event.row_around(seat)}
         return tuple(named)
+
+
+# Chooses seats of some zones, as if some others were free too.
+ChooseSeats = Callable[[View, Wish, Sequence[int], set[int]], Awaitable[Chosen]]
 
 
 def refused(status: Status, now_ms: int, position: Position) -> HoldReply:
@@ -108,17 +117,11 @@ async def hold_seats(view: View, wish: Wish) -> HoldReply:  # noqa: PLR0911 - on
     return await _make_room_and_place(view, wish, caller, Chosen(rest, due, orphans))
 
 
-async def allocate_seats(view: View, wish: Wish) -> HoldReply:  # noqa: PLR0911 - one return per kind of answer, in order of precedence.
+async def allocate_seats(view: View, wish: Wish) -> HoldReply:
     """Hold so many seats of one of the zones, the best that are free, chosen as engine/choosing.py says."""
-    if not view.served:
-        return _refuse(view, Refusal(Status.FENCED))
-    if not (caller := _caller(wish.holder)) or not _well_formed_choice(wish):
-        return _refuse(view, Refusal(Status.INVALID_REQUEST))
-    if reply := _known(view, wish, wish.count):
-        return reply
-    refusal = _admission(view, wish) or _seatless(view, wish) or _over_limit(view, wish, wish.count)
-    if refusal:
-        return _refuse(view, refusal)
+    caller = _before_choosing(view, wish)
+    if isinstance(caller, HoldReply):
+        return caller
     zones = [view.zones[zone] for zone in wish.zones]
     if not view.overdue and all(zone.seats - zone.held - zone.sold - zone.blocked < wish.count for zone in zones):
         return _refuse(view, Refusal(Status.NO_AVAILABLE_SEATS))
@@ -129,26 +132,57 @@ async def allocate_seats(view: View, wish: Wish) -> HoldReply:  # noqa: PLR0911 
     return await _make_room_and_place(view, wish, caller, chosen)
 
 
+async def offer_seats(view: View, wish: Wish) -> HoldReply:
+    """Hold or name free seats next to each other, the nearest to a place, as engine/choosing.py says."""
+    caller = _before_choosing(view, wish)
+    if isinstance(caller, HoldReply):
+        return caller
+    with_room = [zone for zone in wish.zones if view.zones[zone].free >= wish.count]
+    if not with_room:
+        return _refuse(view, Refusal(Status.NO_AVAILABLE_SEATS))
+    view.require_locks()
+    chosen = await _choose_and_lock(view, wish, with_room, set(), _choose_nearest)
+    if not chosen.seats:
+        return _refuse(view, Refusal(Status.NO_AVAILABLE_SEATS))
+    if not wish.take:
+        return HoldReply(Status.OFFERED, None, 0, view.now_ms, view.position(0), chosen.seats, ())
+    return await _make_room_and_place(view, wish, caller, chosen)
+
+
+def _before_choosing(view: View, wish: Wish) -> Actor | HoldReply:
+    """Who asks for seats to be chosen, or the answer if there is no need to look at any."""
+    if not view.served:
+        return _refuse(view, Refusal(Status.FENCED))
+    if not (caller := _caller(wish.holder)) or not _well_formed_choice(wish):
+        return _refuse(view, Refusal(Status.INVALID_REQUEST))
+    if reply := _known(view, wish, wish.count):
+        return reply
+    refusal = _admission(view, wish) or _seatless(view, wish) or _over_limit(view, wish, wish.count)
+    return _refuse(view, refusal) if refusal else caller
+
+
 async def _choose(view: View, wish: Wish) -> Chosen:
     """The best seats, and the overdue holds that have to go for them. What others have locked is taken.
 
     Zones that lack room come into consideration together with what overdue holds have.
     """
     with_room = [zone for zone in wish.zones if view.zones[zone].free >= wish.count]
-    chosen = await _choose_and_lock(view, wish, with_room, set())
+    chosen = await _choose_and_lock(view, wish, with_room, set(), _choose_free)
     if chosen.seats:
         return chosen
     due = await view.lockable(view.overdue)
     if not due and len(with_room) == len(wish.zones):
         return Chosen()
     freed = {ordinal for hold in due for ordinal in hold.ordinals}
-    chosen = await _choose_and_lock(view, wish, wish.zones, freed)
+    chosen = await _choose_and_lock(view, wish, wish.zones, freed, _choose_free)
     return chosen._replace(due=due) if chosen.seats else Chosen()
 
 
-async def _choose_and_lock(view: View, wish: Wish, zones: Sequence[int], freed: set[int]) -> Chosen:
-    """The best seats of these zones that can be locked, as if others were free too."""
-    while (chosen := await _choose_free(view, wish, zones, freed)).seats:
+async def _choose_and_lock(
+    view: View, wish: Wish, zones: Sequence[int], freed: set[int], choose: ChooseSeats
+) -> Chosen:
+    """Seats of these zones that can be locked, as if others were free too."""
+    while (chosen := await choose(view, wish, zones, freed)).seats:
         if await view.lock(seat.value for seat in chosen.seats):
             break
         zone = wish.event.zones[chosen.seats[0].zone]
@@ -159,24 +193,37 @@ async def _choose_and_lock(view: View, wish: Wish, zones: Sequence[int], freed: 
 
 
 async def _choose_free(view: View, wish: Wish, zones: Sequence[int], freed: set[int]) -> Chosen:
-    stretches = [wish.event.zones[zone] for zone in zones]
-    lists = [view.free_seats(zone.index, zone.first, zone.last) for zone in stretches]
     if not freed:
         # Most requests end here, and need not know every free seat.
-        for zone, free in zip(zones, lists, strict=True):
-            if run := await free.first_clean_run(wish.count):
+        for zone in zones:
+            there = wish.event.zones[zone]
+            if run := await view.free_seats(zone, there.first, there.last).first_clean_run(wish.count):
                 return Chosen(tuple(Pair(zone, each) for each in run))
-    drawn = [
-        draw_stretch(
-            wish.event.map[zone.first : zone.last + 1],
-            (each - zone.first for each in freed.union(await free.all()) if zone.first <= each <= zone.last),
-        )
-        for zone, free in zip(stretches, lists, strict=True)
-    ]
+    drawn = [await _draw(view, wish.event.zones[zone], wish.event.map, freed) for zone in zones]
     choice = choose_seats(drawn, choosing.Wish.under(wish.event.document.policy, wish.count))
+    return _chosen(wish, zones, choice)
+
+
+async def _choose_nearest(view: View, wish: Wish, zones: Sequence[int], freed: set[int]) -> Chosen:
+    """The block nearest to the place of an offer; in a zone where that place is not, the first."""
+    stretches = [wish.event.zones[zone] for zone in zones]
+    drawn = [await _draw(view, zone, wish.event.map, freed) for zone in stretches]
+    places = [wish.near - zone.first if zone.first <= wish.near <= zone.last else 0 for zone in stretches]
+    choice = nearest_block(drawn, places, choosing.Wish.under(wish.event.document.policy, wish.count))
+    return _chosen(wish, zones, choice)
+
+
+async def _draw(view: View, zone: Zone, event_map: bytes, freed: set[int]) -> bytes:
+    """A zone's stretch of the map, in which seats that come free count as free."""
+    free = freed.union(await view.free_seats(zone.index, zone.first, zone.last).all())
+    places = (each - zone.first for each in free if zone.first <= each <= zone.last)
+    return draw_stretch(event_map[zone.first : zone.last + 1], places)
+
+
+def _chosen(wish: Wish, zones: Sequence[int], choice: Choice | None) -> Chosen:
     if choice is None:
         return Chosen()
-    there = stretches[choice.zone]
+    there = wish.event.zones[zones[choice.zone]]
     seats = tuple(Pair(there.index, there.first + place) for place in choice.places)
     return Chosen(seats, orphans=tuple(Pair(there.index, there.first + place) for place in choice.orphans))
 
@@ -280,7 +327,7 @@ def _admission(view: View, wish: Wish) -> Refusal | None:
 
 def _well_formed_choice(wish: Wish) -> bool:
     """Some seats, of some zones, none of them twice."""
-    distinct = len(set(wish.zones)) == len(wish.zones)
+    distinct = len(set(wish.zones)) == len(wish.zones) and 0 <= wish.near < MAX_ORDINALS
     return 1 <= wish.count < MAX_ORDINALS and 1 <= len(wish.zones) <= MAX_ZONES and distinct
 
 

@@ -3,6 +3,7 @@
 local DONE = 0
 local REPEATED = 1
 local ALREADY_HELD = 2
+local OFFERED = 3
 local FENCED = 10
 local INVALID_REQUEST = 11
 local TOO_MANY_SEATS = 12

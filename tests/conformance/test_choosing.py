@@ -100,3 +100,25 @@ async def test_a_hold_past_its_time_counts_as_free_for_what_is_left_alone(open_h
 
         assert (reply.status, list(reply.seats)) == (Status.LEAVES_ORPHAN, seats(hall, first[0]))
         assert (await hold(hall, *first[:2])).status is Status.DONE
+
+
+async def test_the_nearest_block_to_what_is_taken_is_offered_or_held(open_hall: OpenHall) -> None:
+    async with open_hall(drawn_event(["....|....", "..."], STRICT)) as hall:
+        row = list(hall.event.seats)[4:8]
+        await held(hall, *row[2:])
+        near = hall.event.seats[row[2]].value
+        wish = {"zones": [0, 1], "count": 2, "near": near}
+
+        async with unchanged(hall):
+            named = await hall.backend.offer_seats(hall.event, somebody(), **wish, take=False)
+        taken = await hall.backend.offer_seats(hall.event, somebody(), **wish, take=True)
+
+        assert (named.status, named.hold_id, list(named.seats)) == (Status.OFFERED, None, seats(hall, *row[:2]))
+        assert (taken.status, taken.seats) == (Status.DONE, named.seats)
+
+
+async def test_no_offer_of_seats_that_are_not_together(open_hall: OpenHall) -> None:
+    async with open_hall(drawn_event([".h.h.", "h"], LENIENT)) as hall, unchanged(hall):
+        reply = await hall.backend.offer_seats(hall.event, somebody(), zones=[0, 1], count=2, near=0, take=True)
+
+        assert reply.status is Status.NO_AVAILABLE_SEATS

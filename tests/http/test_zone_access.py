@@ -89,12 +89,19 @@ async def test_a_zone_for_people_on_its_list(redis_url: str, database_dsn: str) 
         assert (await front.reserve("A-1", user=LISTED)).status == 201
 
 
-async def test_where_seats_are_chosen_for_buyers_none_can_be_named(redis_url: str, database_dsn: str) -> None:
+async def test_where_the_system_chooses_seats_a_selection_is_answered_with_the_best_cluster(
+    redis_url: str, database_dsn: str
+) -> None:
     doc = msgspec.structs.replace(document(), policy=Policy(prefer_clustering_over_selection=True))
     async with serving(redis_url, database_dsn, doc) as front:
-        named = await hold(front, {"seats": ["A-1"]})
-        best = {"best_available": {"zone_id": front.event.zones[0].document.zone_id, "count": 2}}
+        named = await hold(front, {"seats": ["C-2", "B-7", "A-9"]})
+        best = await hold(front, {"best_available": {"zone_id": front.event.zones[0].document.zone_id, "count": 2}})
+        mixed = await hold(front, {"seats": ["C-2"], "quantities": [{"zone_id": "floor", "quantity": 1}]})
+        one = await front.reserve("A-1")
 
-        assert (named.status, named.error) == (403, "selection_not_offered")
-        assert (await front.reserve("A-1")).error == "selection_not_offered"
-        assert (await hold(front, best)).status == 201
+    assert (named.status, [seat["seat_id"] for seat in named.data["seats"]]) == (201, ["A-1", "A-2", "A-3"])
+    assert "counter_offer" not in named.data
+    assert (best.status, [seat["seat_id"] for seat in best.data["seats"]]) == (201, ["A-4", "A-5"])
+    # A call for one seat by its address, or for seats together with places, cannot be answered with others.
+    assert (mixed.status, mixed.error) == (403, "selection_not_offered")
+    assert (one.status, one.error) == (403, "selection_not_offered")

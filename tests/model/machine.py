@@ -123,6 +123,16 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(
         user=users,
+        zones=st.sampled_from(((STALLS,), (BOX, STALLS), (FLOOR,))),
+        count=st.integers(0, 4),
+        near=st.sampled_from(SEATS),
+        take=st.booleans(),
+    )
+    def offer(self, user: UUID, zones: tuple[int, ...], count: int, near: Pair, take: bool) -> None:
+        self._request("offer_seats", user, "", {"zones": zones, "count": count, "near": near.value, "take": take})
+
+    @rule(
+        user=users,
         wish=st.lists(st.sampled_from((*SEATS, *NO_SEATS)), max_size=5),
         places=st.lists(st.tuples(st.sampled_from((BOX, FLOOR, NO_ZONE)), st.sampled_from((0, 1, 10**9))), max_size=2),
     )

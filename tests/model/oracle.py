@@ -11,7 +11,7 @@ from itertools import groupby
 from uuid import UUID
 
 from holdfast.engine.backend import NEVER_MS, AdminReply, ExpireReply, Holder, HoldReply, HoldsReply, Position
-from holdfast.engine.choosing import Wish, choose_seats
+from holdfast.engine.choosing import Wish, choose_seats, nearest_block
 from holdfast.engine.layout import CompiledEvent, EventState
 from holdfast.engine.records import HoldRecord, Pair, ZoneCounts
 from holdfast.engine.status import Status
@@ -224,6 +224,47 @@ class Oracle:
     def allocate_seats(
         self, event: CompiledEvent, holder: Holder, zones: Sequence[int], count: int, now_ms: int
     ) -> HoldReply:
+        if reply := self._before_choosing(event, holder, zones, count, now_ms):
+            return reply
+        with_room = [zone for zone in zones if not self._lacking(Counter({zone: count}))]
+        expiring: list[Hold] = []
+        seats = self._choose(with_room, count, expiring)
+        if not seats:
+            expiring = self._overdue(now_ms)
+            seats = self._choose(zones, count, expiring)
+        if not seats:
+            return self._refuse(Refusal(Status.NO_AVAILABLE_SEATS), now_ms)
+        return self._make_room_and_place(holder, seats, (), expiring, now_ms)
+
+    def offer_seats(
+        self,
+        event: CompiledEvent,
+        holder: Holder,
+        *,
+        zones: Sequence[int],
+        count: int,
+        near: int,
+        take: bool,
+        now_ms: int,
+    ) -> HoldReply:
+        if reply := self._before_choosing(event, holder, zones, count, now_ms):
+            return reply
+        with_room = [zone for zone in zones if self._counts(zone).free >= count]
+        stretches = [self.event.zones[zone] for zone in with_room]
+        places = [near - zone.first if zone.first <= near <= zone.last else 0 for zone in stretches]
+        drawn = [self._draw(zone, ()) for zone in with_room]
+        choice = nearest_block(drawn, places, Wish.under(self.event.document.policy, count))
+        if choice is None:
+            return self._refuse(Refusal(Status.NO_AVAILABLE_SEATS), now_ms)
+        first = stretches[choice.zone].first
+        seats = tuple(Pair(with_room[choice.zone], first + place) for place in choice.places)
+        if not take:
+            return HoldReply(Status.OFFERED, None, 0, now_ms, self.position(0), seats, ())
+        return self._make_room_and_place(holder, seats, (), [], now_ms)
+
+    def _before_choosing(
+        self, event: CompiledEvent, holder: Holder, zones: Sequence[int], count: int, now_ms: int
+    ) -> HoldReply | None:
         if count < 1 or not zones or len(set(zones)) < len(zones):
             return self._refuse(Refusal(Status.INVALID_REQUEST), now_ms)
         if count > event.document.policy.max_seats_per_booking:
@@ -234,18 +275,7 @@ class Oracle:
         if not refusal and (seatless := tuple(Pair(zone, count) for zone in zones if not self._seats_of(zone))):
             refusal = Refusal(Status.SEAT_NOT_FOUND, quantities=seatless)
         refusal = refusal or self._over_limit(event, holder, count, now_ms)
-        if refusal:
-            return self._refuse(refusal, now_ms)
-
-        with_room = [zone for zone in zones if not self._lacking(Counter({zone: count}))]
-        expiring: list[Hold] = []
-        seats = self._choose(with_room, count, expiring)
-        if not seats:
-            expiring = self._overdue(now_ms)
-            seats = self._choose(zones, count, expiring)
-        if not seats:
-            return self._refuse(Refusal(Status.NO_AVAILABLE_SEATS), now_ms)
-        return self._make_room_and_place(holder, seats, (), expiring, now_ms)
+        return self._refuse(refusal, now_ms) if refusal else None
 
     def _choose(self, zones: Sequence[int], count: int, expiring: Collection[Hold]) -> tuple[Pair, ...]:
         """The seats that the rules choose in the zones as they are once some holds have ended."""

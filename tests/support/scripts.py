@@ -254,6 +254,8 @@ def _right_arguments(on: Stage) -> dict[str, bytes]:
         "quantities": b"",
         "stretches": pack_stretches([(zone.index, zone.first, max(zone.first, zone.last))]),
         "count": b"2",
+        "near": b"0",
+        "take": b"1",
         "retention_ms": b"%d" % RETENTION_MS,
         "limit": b"100",
         "reason": b"user_cancelled",

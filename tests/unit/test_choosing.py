@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engine.choosing import Choice, Cluster, Wish, choose_seats, orphans_left, row_is_almost_taken
+from holdfast.engine.choosing import (
+    Choice,
+    Cluster,
+    Wish,
+    choose_seats,
+    nearest_block,
+    orphans_left,
+    row_is_almost_taken,
+)
 
 
 def chosen(stretch: str, count: int, *, orphans_refused: bool = True, max_split: int | None = 2) -> Choice | None:
@@ -87,6 +95,30 @@ def test_orphans_of_named_seats() -> None:
 
 def test_a_seat_that_was_alone_before_is_not_an_orphan_of_this_choice() -> None:
     assert orphans_left(b".h....", [2, 3, 4, 5]) == ()
+
+
+@pytest.mark.parametrize(
+    ("stretch", "place", "start"),
+    [
+        # The row of the worked example: next to what is taken, and nobody left alone.
+        (".h..h...h.", 5, 2),
+        ("....hh....", 4, 2),
+        ("....hh....", 5, 6),
+        ("..|hhhh|..", 3, 0),
+        # In the middle of a row, but not one seat away from its end.
+        ("..........", 5, 5),
+        ("..........", 7, 6),
+        ("..........", 1, 0),
+    ],
+)
+def test_the_nearest_two_that_leave_nobody_alone(stretch: str, place: int, start: int) -> None:
+    assert nearest_block([stretch.encode()], [place], Wish(2)) == Choice(0, (Cluster(start, 2),))
+
+
+def test_an_offer_leaves_a_seat_alone_only_if_no_zone_has_better_and_it_is_allowed() -> None:
+    assert nearest_block([b"...", b"h...."], [0, 0], Wish(2, orphans_refused=False)) == Choice(1, (Cluster(1, 2),))
+    assert nearest_block([b"...", b"hh"], [1, 0], Wish(2, orphans_refused=False)) == Choice(0, (Cluster(1, 2),), (0,))
+    assert nearest_block([b"...", b"hh"], [1, 0], Wish(2)) is None
 
 
 maps = st.lists(st.text(".hsb", min_size=1, max_size=12), min_size=1, max_size=6).map("|".join)

@@ -307,6 +307,7 @@ def test_parts_are_split_at_outer_commas_only() -> None:
 def test_there_are_the_scripts_of_the_design() -> None:
     assert set(scripts()) == READERS | GIVING_BACK | {
         "allocate_seats",
+        "offer_seats",
         "block_seats",
         "confirm_holds",
         "extend_holds",
