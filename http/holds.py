@@ -38,7 +38,7 @@ from holdfast.http.holding import (
 )
 from holdfast.http.stores import catalogue_key, holds_key, stored_holds_key
 from holdfast.http.wishes import HoldRequest, Wish, find_wish
-from holdfast.http.zone_access import ACCESS_ERRORS, admit
+from holdfast.http.zone_access import ACCESS_ERRORS, admit, entitled
 
 endpoints = Endpoints()
 
@@ -93,8 +93,9 @@ async def hold(call: Call, body: HoldRequest) -> web.StreamResponse:
     async def attempt(event: CompiledEvent) -> HoldReply:
         nonlocal proposed
         proposed = ()
-        await admit(call, event, wish.units, body.guests)
-        reply = await _ask(call, event, wish.clustered(event), holder, ack)
+        allowed = await _restrict(call, event, wish, body)
+        await admit(call, event, allowed.units, body.guests)
+        reply = await _ask(call, event, allowed.clustered(event), holder, ack)
         if body.counter_offer is None or not may_be_countered(reply):
             return reply
         offer = await offer_instead(
@@ -270,6 +271,14 @@ async def find_hold(call: Call) -> tuple[CompiledEvent, StoredHold, int]:
         if found and event:
             return event, found.hold, found.now_ms
     raise Refused(problem(reason_of(Status.HOLD_NOT_FOUND)))
+
+
+async def _restrict(call: Call, event: CompiledEvent, wish: Wish, body: HoldRequest) -> Wish:
+    """The wish without zones that nobody named and that are not for the caller, unless none is."""
+    if not wish.any_zone:
+        return wish
+    zones = await entitled(call, event, wish.zones, wish.count, body.guests)
+    return msgspec.structs.replace(wish, zones=tuple(zones) or wish.zones)
 
 
 async def _ask(call: Call, event: CompiledEvent, wish: Wish, holder: Holder, ack: Ack) -> HoldReply:

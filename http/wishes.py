@@ -10,7 +10,8 @@ from msgspec import Meta
 
 from holdfast.engine.layout import CompiledEvent
 from holdfast.engine.records import Pair
-from holdfast.http.errors import Refused, problem
+from holdfast.engine.status import Status
+from holdfast.http.errors import Refused, problem, reason_of
 from holdfast.http.holding import CartToken, Source
 from holdfast.http.units import Id, find_seats, find_zone
 
@@ -30,7 +31,8 @@ class Quantity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class BestAvailable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The best seats that are free: next to each other, and leaving nobody alone, where that is possible.
 
-    Name a zone, or zones in the order in which you prefer them: all seats are in one of them.
+    Name a zone, or zones in the order in which you prefer them: all seats are in one of them. Or name a price
+    category: then it is one of the zones with that price that are open to you, or of those that you name as well.
     """
 
     count: Units
@@ -38,6 +40,7 @@ class BestAvailable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zones: Annotated[
         tuple[Id, ...], Meta(max_length=ZONES_MAX, description="zones with seats, in order of preference")
     ] = ()
+    pricing_rule_id: Annotated[Id | None, Meta(description="only zones with this price")] = None
 
 
 class CounterOffer(StrEnum):
@@ -70,6 +73,8 @@ class Wish(msgspec.Struct, frozen=True):
     quantities: tuple[Pair, ...] = ()
     zones: tuple[int, ...] = ()
     count: int = 0
+    # Whether the zones are all that there are of some kind, rather than those that somebody named.
+    any_zone: bool = False
 
     @property
     def units(self) -> dict[int, int]:
@@ -107,11 +112,20 @@ def find_wish(event: CompiledEvent, body: HoldRequest) -> Wish:
 
 
 def _find_best(event: CompiledEvent, best: BestAvailable) -> Wish:
-    if (best.zone_id is None) == (not best.zones):
-        raise Refused(problem("invalid_request", "Ask for the best available of zone_id, or of zones."))
-    zones = tuple(find_zone(event, each) for each in best.zones or (best.zone_id or "",))
+    if (best.zone_id is not None and best.zones) or not (best.zone_id or best.zones or best.pricing_rule_id):
+        raise Refused(problem("invalid_request", "Ask for the best available of zone_id, of zones, or of a price."))
+    named = (best.zone_id,) if best.zone_id is not None else best.zones
+    zones = tuple(find_zone(event, each) for each in named)
     if len(set(zones)) < len(zones):
         raise Refused(problem("invalid_request", "A zone is named twice."))
+    if best.pricing_rule_id is not None:
+        among = [event.zones[each] for each in zones] or [each for each in event.zones if each.length]
+        priced = [each.index for each in among if each.document.pricing_rule_id == best.pricing_rule_id]
+        if not priced:
+            raise Refused(problem(reason_of(Status.SEAT_NOT_FOUND), "No such zone has this price."))
+        if not named:
+            return Wish(zones=tuple(priced[:ZONES_MAX]), count=best.count, any_zone=True)
+        zones = tuple(priced)
     seatless = [zone for zone in zones if not event.zones[zone].document.zone_type.seated]
     if not seatless:
         return Wish(zones=zones, count=best.count)

@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
+from holdfast.engine.access import AccessMode
 from holdfast.engine.backend import Holder
 from holdfast.engine.layout import EventState
 from holdfast.engine.policy import AckRule
@@ -103,6 +104,29 @@ async def test_the_best_of_zones_in_order_of_preference(redis_url: str, database
 
     assert [reply.data["seats"][0]["block_name"] for reply in replies] == ["Zone 1", "Zone 2", "Zone 2", "Zone 0"]
     assert all(reply.data["message"].startswith("Reserved for") for reply in replies)
+
+
+async def test_the_best_seats_of_a_price_category(redis_url: str, database_dsn: str) -> None:
+    drawn = drawn_event(["....", "....", "....", "...."], UNLIMITED)
+    prices, listed = ("gold", "silver", "silver", "silver"), AccessMode.WHITELIST
+    zones = [
+        msgspec.structs.replace(zone, pricing_rule_id=price) for zone, price in zip(drawn.zones, prices, strict=True)
+    ]
+    zones[1] = msgspec.structs.replace(zones[1], access_mode=listed)
+    async with serving(redis_url, database_dsn, msgspec.structs.replace(drawn, zones=tuple(zones))) as front:
+        wishes = [
+            {"count": 2, "pricing_rule_id": "silver"},
+            {"count": 2, "pricing_rule_id": "silver", "zones": ["zone-0", "zone-3"]},
+            {"count": 2, "pricing_rule_id": "silver", "zone_id": "zone-1"},
+            {"count": 2, "pricing_rule_id": "bronze"},
+            {"count": 2, "pricing_rule_id": "silver", "zone_id": "zone-0"},
+        ]
+        any_silver, named, private, unknown, other = [await hold(front, {"best_available": each}) for each in wishes]
+
+    # Zones that are not for the caller are passed over, unless the caller asks for one of them.
+    assert [reply.data["seats"][0]["block_name"] for reply in (any_silver, named)] == ["Zone 2", "Zone 3"]
+    assert (private.status, private.error) == (403, "access_denied")
+    assert [(reply.status, reply.error) for reply in (unknown, other)] == [(404, "seat_not_found")] * 2
 
 
 async def test_more_places_than_there_are_name_the_zone(front: FrontEnd) -> None:
