@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Self
+from uuid import UUID
 
 import msgspec
 from msgspec import Meta
@@ -38,6 +39,7 @@ KeySet = Annotated[str, Meta(pattern=r"^(https?://[^\s/]|/).", description="an h
 Networks = Annotated[
     str, Meta(pattern=r"^[0-9a-fA-F.:/]+(,[0-9a-fA-F.:/]+)*$", description="addresses or networks with commas between")
 ]
+Organization = Annotated[UUID, Meta(description="the id of an organisation, a UUID")]
 LogForm = Annotated[LogFormat, Meta(description="json or text")]
 # Standard Webhooks asks for 24 bytes, which are eight groups of base64.
 WebhookSecret = Annotated[
@@ -70,6 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     token_issuer: Text = "holdfast"  # noqa: S105 - the linter takes every token for a secret.
     token_audience: Text = "holdfast"  # noqa: S105
     token_jwks: KeySet | None = None
+    operator_organization: Organization | None = None
     trusted_proxies: Networks | None = None
     ack: AckChoice = AckRule.POSTGRES
     log_format: LogForm = LogFormat.JSON

@@ -8,6 +8,7 @@ from aiohttp import web
 from holdfast.engine.settings import Settings
 from holdfast.http import (
     admin_events,
+    admin_mode,
     admin_registry,
     admin_seats,
     catalogue,
@@ -38,6 +39,7 @@ ENDPOINTS = [
     *admin_events.endpoints,
     *admin_seats.endpoints,
     *admin_registry.endpoints,
+    *admin_mode.endpoints,
     *health.endpoints,
     *metrics.endpoints,
 ]
@@ -53,6 +55,7 @@ def create_app(settings: Settings, *, numbers_dir: Path | None = None) -> web.Ap
     app[authenticator_key] = Authenticator(settings)
     app[addresses_key] = ClientAddresses(settings.trusted_proxies)
     app[stores.stopping_key] = asyncio.Event()
+    app[admin_mode.changing_key] = asyncio.Lock()
     app.on_shutdown.append(_stop)
     app.cleanup_ctx.extend(
         (

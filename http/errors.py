@@ -112,6 +112,7 @@ _OWN = {
         HTTPStatus.FORBIDDEN, "Seats of this event are chosen for you. Ask for the best available."
     ),
     "catalogue_conflict": Reason(HTTPStatus.CONFLICT, "This does not go together with what is in the catalogue."),
+    "epoch_moved": Reason(HTTPStatus.CONFLICT, "The shard has moved on to another epoch. Look at it again."),
     "not_reconcilable": Reason(HTTPStatus.CONFLICT, "The event cannot be reconciled as things are."),
     "not_ready": Reason(HTTPStatus.SERVICE_UNAVAILABLE, "The front end cannot do its work right now."),
 }

@@ -1,6 +1,6 @@
 """Changing modes by hand: what `holdfast mode` and `PUT /api/admin/mode` have in common."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 import msgspec
@@ -69,22 +69,24 @@ async def set_mode(
     cause: Cause,
     shards: Iterable[int],
     *,
-    epoch: int | None = None,
+    epochs: Mapping[int, int] | None = None,
     anew: bool = False,
     progress: Progress = lambda _: None,
 ) -> tuple[ShardMode, ...]:
-    """Let Redis or Postgres serve shards; returns how they are then. Raises Moved where a shard is not in `epoch`.
+    """Let Redis or Postgres serve shards; returns how they are then.
 
-    A shard that is in the mode already stays in its epoch, unless Redis is to be built `anew`. A change to Postgres
-    closes and drains Redis first if it answers.
+    Raises Moved, before anything is changed, if one of them is not in the epoch that `epochs` says. A shard that is in
+    the mode already stays in its epoch, unless Redis is to be built `anew`. A change to Postgres closes and drains
+    Redis first if it answers.
     """
     wanted = list(shards)
     async with servers.pool.acquire() as connection:
         controls = await read_controls(connection, wanted)
+    for shard, epoch in (epochs or {}).items():
+        if controls[shard].epoch != epoch:
+            raise Moved(f"Shard {shard} is in epoch {controls[shard].epoch}, not in {epoch}.")
     for shard in wanted:
         control = controls[shard]
-        if epoch is not None and control.epoch != epoch:
-            raise Moved(f"Shard {shard} is in epoch {control.epoch}, not in {epoch}.")
         if mode is Mode.DB:
             await _to_postgres(servers, control, cause)
         else:

@@ -82,7 +82,8 @@ async def _change(settings: Settings, arguments: argparse.Namespace) -> tuple[Sh
                 shards = await count_shards(connection)
             wanted = chosen_shards(arguments.shard, shards)
             servers = msgspec.structs.replace(opened, shards=shards)
-            changed = await set_mode(servers, mode, cause, wanted, epoch=arguments.epoch, progress=progress)
+            epochs = None if arguments.epoch is None else dict.fromkeys(wanted, arguments.epoch)
+            changed = await set_mode(servers, mode, cause, wanted, epochs=epochs, progress=progress)
             if arguments.wait:
                 async with servers.pool.acquire() as connection:
                     # Front ends hear of a change at once; their next sign of life comes after they have.

@@ -13,9 +13,10 @@ from uuid import uuid4
 
 import msgspec
 
+from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.http.tokens import Role
 from support.checking_out import checked_out, reserve
-from support.engine import document
+from support.engine import SHARDS, document
 from support.front_end import FrontEnd, serving, with_uuids
 
 EXAMPLES = 15
@@ -36,6 +37,8 @@ PLACES = {
     "body.venue_id": "venues",
     "body.layout.layout_id": "layouts",
     "body.seats[*]": "seats",
+    "body.shards[*].shard": "shards",
+    "body.shards[*].epoch": "epochs",
     "body.quantities[*].zone_id": "zones",
     "body.best_available.zone_id": "zones",
     "header.Idempotency-Key": "keys",
@@ -109,7 +112,7 @@ async def _operations(front: FrontEnd) -> list[dict[str, Any]]:
     return [operation for methods in description["paths"].values() for operation in methods.values()]
 
 
-async def _things(front: FrontEnd) -> dict[str, list[str]]:
+async def _things(front: FrontEnd) -> dict[str, list[Any]]:
     """What the requests may name."""
     seats = list(front.event.seats)
     holds = [await reserve(front, seat) for seat in seats[:3]]
@@ -150,6 +153,9 @@ async def _things(front: FrontEnd) -> dict[str, list[str]]:
         "payable": checkouts[1:],
         "venues": [venue.data["venue_id"]],
         "layouts": [str(layout)],
+        # One of which the rest is independent, because it may be taken to Postgres.
+        "shards": [(front.rig.shard + 1) % SHARDS],
+        "epochs": [FIRST_EPOCH],
         "users": members[:1],
         "leaving": members[1:],
         # So many that most requests have one of their own.
@@ -157,7 +163,7 @@ async def _things(front: FrontEnd) -> dict[str, list[str]]:
     }
 
 
-def _sure_request(operation: dict[str, Any], things: dict[str, list[str]]) -> dict[str, Any]:
+def _sure_request(operation: dict[str, Any], things: dict[str, list[Any]]) -> dict[str, Any]:
     """The example of an operation, with what exists in the places of what it names."""
     places = PLACES | PLACES_OF.get(operation["operationId"], {})
     named = [each["name"] for each in operation["parameters"] if each["in"] == "path"]
@@ -168,7 +174,7 @@ def _sure_request(operation: dict[str, Any], things: dict[str, list[str]]) -> di
     return sure
 
 
-def _with_things(content: Any, place: str, places: dict[str, str], things: dict[str, list[str]]) -> Any:
+def _with_things(content: Any, place: str, places: dict[str, str], things: dict[str, list[Any]]) -> Any:
     if isinstance(content, dict):
         return {name: _with_things(value, f"{place}.{name}", places, things) for name, value in content.items()}
     if isinstance(content, list):
@@ -176,7 +182,7 @@ def _with_things(content: Any, place: str, places: dict[str, str], things: dict[
     return things[places[place]][0] if place in places and content is not None else content
 
 
-def _configuration(front: FrontEnd, operations: list[dict[str, Any]], things: dict[str, list[str]]) -> str:
+def _configuration(front: FrontEnd, operations: list[dict[str, Any]], things: dict[str, list[Any]]) -> str:
     lines = [
         'hooks = "own_check"',
         f'generation = {{ deterministic = true, database = "none", max-examples = {EXAMPLES} }}',
@@ -209,5 +215,5 @@ def _bindings(places: dict[str, str]) -> list[str]:
     return [f'"{place}" = {{ dictionary = "{name}", probability = {SHARE} }}' for place, name in places.items()]
 
 
-def _quoted(values: list[str]) -> str:
+def _quoted(values: list[Any]) -> str:
     return msgspec.json.encode(values).decode()
