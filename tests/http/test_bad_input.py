@@ -242,6 +242,7 @@ async def raw(front: FrontEnd, *pieces: bytes) -> list[bytes]:
         b"POST /healthz HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"A: " + b"x" * 100_000 + b"\r\n\r\n",
         b"GET /healthz HTTP/1.1\r\nHost: x\r\nBad\x00Name: x\r\n\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
 )
 async def test_garbage_behind_a_good_request_is_refused(still: FrontEnd, garbage: bytes) -> None:
