@@ -12,6 +12,7 @@ from holdfast.http.endpoints import Call, Endpoints
 from holdfast.http.errors import problem
 from holdfast.http.stores import ANSWER_TIMEOUT_SECONDS, breakers_key, epochs_key, postgres_key, redis_key, stopping_key
 from holdfast.persistence.pool import POSTGRES_ERRORS
+from holdfast.persistence.sql import query
 
 endpoints = Endpoints()
 
@@ -38,16 +39,17 @@ async def healthz(call: Call) -> web.StreamResponse:
 
 @endpoints.get("/readyz", summary="Can it do its work?", replies={200: Health}, errors=("not_ready",), tag="plumbing")
 async def readyz(call: Call) -> web.StreamResponse:
-    """Asks both stores at once, and names those that do not answer, and the shards that nobody serves.
+    """Asks both stores at once, and names those that do not answer, the shards that nobody serves, and those of which
+    nothing can be persisted.
 
     Redis is not needed while Postgres serves every shard. Not ready as soon as the process is to stop.
     """
     if call.app[stopping_key].is_set():
         return call.refuse(problem("not_ready", "The front end is stopping."))
-    redis_answers, postgres_answers = await asyncio.gather(_redis_answers(call.app), _postgres_answers(call.app))
+    redis_answers, halted = await asyncio.gather(_redis_answers(call.app), _ask_postgres(call.app))
     epochs, breakers = call.app[epochs_key], call.app[breakers_key]
     silent = [] if redis_answers or (epochs.heard and _shards(epochs, Mode.DB) == [*epochs.states]) else ["Redis"]
-    silent += [] if postgres_answers else ["Postgres"]
+    silent += ["Postgres"] if halted is None else []
     if silent:
         return call.refuse(problem("not_ready", f"No answer from {' and '.join(silent)}."))
     if waiting := _shards(epochs, Mode.RECOVERING):
@@ -55,6 +57,9 @@ async def readyz(call: Call) -> web.StreamResponse:
     if turned_away := breakers.opinions:
         reason = next(iter(turned_away.values())).reason
         return call.refuse(problem("not_ready", f"Redis cannot be used for {_names(list(turned_away))}: {reason}."))
+    if halted:
+        reason = next(iter(halted.values()))
+        return call.refuse(problem("not_ready", f"Nothing can be persisted of {_names(list(halted))}: {reason}."))
     rows = _shards(epochs, Mode.DB)
     return call.answer(200, Health(State.READY, (f"Served from Postgres: {_names(rows)}.",) if rows else ()))
 
@@ -76,10 +81,11 @@ async def _redis_answers(app: web.Application) -> bool:
     return True
 
 
-async def _postgres_answers(app: web.Application) -> bool:
+async def _ask_postgres(app: web.Application) -> dict[int, str] | None:
+    """The shards whose log has a gap, and what is known of it; nothing if Postgres does not answer."""
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
-            await app[postgres_key].execute("SELECT 1")
+            rows = await app[postgres_key].fetch(query("list_halts"))
     except _UNREACHABLE:
-        return False
-    return True
+        return None
+    return {row["shard"]: row["reason"].rstrip(".") for row in rows}

@@ -238,6 +238,10 @@ class Persister:
         if [(row["epoch"], row["seq"]) for row in rows] != [(gathered.epoch, gathered.first_seq)]:
             raise LostRace
         self._halted[gathered.shard] = Gap((gathered.epoch, gathered.last_seq), gathered.gap)
+        async with self._pool.acquire() as connection:
+            await connection.execute(
+                query("note_halt"), gathered.shard, gathered.epoch, gathered.last_seq, gathered.gap
+            )
         _log.critical("shard %d is halted: %s", gathered.shard, gathered.gap)
 
     async def _commit(

@@ -11,6 +11,7 @@ from holdfast.engine.redis_backend import RedisBackend
 from holdfast.engine.status import Status
 from holdfast.persistence.modes import set_mode
 from holdfast.persistence.recovery import recover, remove_old_epochs
+from holdfast.persistence.sql import query
 from holdfast.persistence.transitions import Cause, Moved, to_db
 from support.commands import complete
 from support.engine import SHARDS
@@ -81,6 +82,25 @@ async def test_what_was_not_drained_is_quarantined_and_never_applied(shards: Fal
     assert await shards.value("SELECT count(*) FROM seat_holds") == 0
     after = await shards.state()
     assert await in_redis(shards, after.epoch, "A-1") is Status.DONE
+
+
+async def test_a_rebuild_mends_a_log_with_a_gap(shards: Fallback) -> None:
+    """Given a shard that is halted by a gap in its log, what is after that is kept aside, and Redis serves again."""
+    first, keys = await shards.state(), await shards.keys()
+    for seat in ("A-1", "A-2", "A-3"):
+        assert await in_redis(shards, first.epoch, seat) is Status.DONE
+    entries = await shards.servers.redis.xrevrange(keys.key("log"))
+    await shards.servers.redis.xdel(keys.key("log"), entries[1][0])
+    await shards.drain()
+    assert await shards.value(query("list_halts")) == shards.shard
+
+    await set_mode(shards.servers, Mode.REDIS, CAUSE, [shards.shard], anew=True)
+
+    after = await shards.state()
+    assert await shards.value(query("list_halts")) is None
+    assert await shards.value("SELECT count(*) FROM quarantine WHERE epoch = $1", first.epoch) == 1
+    seats = [await in_redis(shards, after.epoch, seat) for seat in ("A-1", "A-2", "A-3")]
+    assert seats == [Status.SEAT_HELD_BY_ANOTHER_USER, Status.DONE, Status.DONE]
 
 
 async def test_a_change_is_made_on_the_state_that_was_seen_or_not_at_all(shards: Fallback) -> None:

@@ -83,6 +83,21 @@ async def test_readyz_names_the_shards_that_nobody_serves_and_those_that_postgre
         await eventually(complaint, "the front end is not ready and says why")
 
 
+async def test_readyz_names_the_shards_whose_log_has_a_gap_until_it_is_mended(settings: Settings) -> None:
+    dsn = settings.postgres_dsn
+    await execute(dsn, "INSERT INTO halts SELECT shard, epoch, 2, 'its log has a gap' FROM control WHERE shard = 1")
+    await execute(dsn, "UPDATE shard_marks SET seq = 2 WHERE shard = 1")
+    async with front_end(settings) as client:
+
+        async def complaint() -> bool:
+            status, body = await readiness(client)
+            return (status, body.get("detail")) == (503, "Nothing can be persisted of shard 1: its log has a gap.")
+
+        await eventually(complaint, "the front end is not ready and says why")
+        await execute(dsn, "UPDATE shard_marks SET seq = 4 WHERE shard = 1")
+        assert (await readiness(client))[0] == 200
+
+
 @pytest.mark.parametrize(
     ("missing", "detail"),
     [

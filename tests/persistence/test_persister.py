@@ -15,6 +15,7 @@ from holdfast.engine.layout import CompiledEvent
 from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.engine.status import Status
 from holdfast.persistence.persister import LostRace
+from holdfast.persistence.sql import query
 from support.engine import SHARDS
 from support.persisting import Rig, append, eventually, log_keys, rigged, running
 from support.scripts import held, places_held, sell
@@ -138,6 +139,7 @@ async def test_a_gap_halts_its_shard_after_what_is_before_it(rig: Rig, caplog: p
     text = "after entry 1-2 its log goes on with 1-4"
     assert persister.halted == {rig.shard: text}
     assert complaints(caplog, logging.CRITICAL) == [f"shard {rig.shard} is halted: {text}"]
+    assert await rig.value(query("list_halts")) == rig.shard
     assert (await rig.marks())[rig.shard] == 2
     assert [bool(await rig.hold_rows(hold_id)) for hold_id in (before, lost, after)] == [True, False, False]
     assert await rig.hold_rows(elsewhere.hold_id)
@@ -155,6 +157,7 @@ async def test_a_shard_goes_on_once_its_mark_is_moved_over_the_gap(rig: Rig) -> 
     await rig.drain(persister)
 
     assert persister.halted == {}
+    assert await rig.value(query("list_halts")) is None
     assert await rig.hold_rows(after)
 
 
