@@ -26,6 +26,15 @@ RETENTION_MS = 3_600_000
 TTL_MS = 600_000
 RECORD_BYTES = 75
 POLICY = Policy(rate_limit_seats=10, max_seats_per_booking=10)
+# Everything that a policy can say of seats, users and times.
+ALL_RULES = Policy(
+    rate_limit_seats=10,
+    max_seats_per_booking=10,
+    max_holds_per_user=10,
+    orphan_avoidance_strict=True,
+    orphan_audit_enabled=True,
+    min_hold_ttl_minutes=2,
+)
 
 # What a front end sends along for the audit.
 META = Caller(
@@ -38,12 +47,12 @@ META = Caller(
 Words = list[bytes | str | int]
 
 
-def arena(seats: int) -> EventDocument:
+def arena(seats: int, policy: Policy = POLICY) -> EventDocument:
     """An event on sale with one zone of that many seats in rows of fifty."""
     spots = (divmod(place, SEATS_PER_ROW) for place in range(seats))
     places = tuple(SeatDocument(f"{row}-{number}", str(row), number) for row, number in spots)
     zone = ZoneDocument("arena", ZoneType.RESERVED_SEATING, "Arena", seats, places)
-    return EventDocument(uuid4(), "Benchmark", (zone,), state=EventState.LIVE, policy=POLICY)
+    return EventDocument(uuid4(), "Benchmark", (zone,), state=EventState.LIVE, policy=policy)
 
 
 def ordinal_of(place: int) -> int:
@@ -142,9 +151,9 @@ def ready_calls(script: Script, event: CompiledEvent, epoch: int) -> Iterator[Wo
         )
 
 
-def allocate_calls(event: CompiledEvent) -> Iterator[Words]:
-    """Requests for the best four seats together."""
+def allocate_calls(event: CompiledEvent, seats: int = 4) -> Iterator[Words]:
+    """Requests for the best seats together, four unless told otherwise."""
     script, keys, zone = scripts()["allocate_seats"], event_keys(event), event.zones[0]
     while True:
         arguments = event_arguments(event) | hold_arguments(0)
-        yield words(script, keys, **arguments, stretches=pack_stretches([(0, zone.first, zone.last)]), count=4)
+        yield words(script, keys, **arguments, stretches=pack_stretches([(0, zone.first, zone.last)]), count=seats)
