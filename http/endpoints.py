@@ -50,6 +50,8 @@ Handler = Callable[..., Awaitable[web.StreamResponse]]
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _PRINTABLE_ASCII = re.compile(r"[\x20-\x7e]+")
 _PARAMETER = re.compile(r"{(\w+)}")
+# JSON has the character NUL as an escape only, and Postgres does not have it at all.
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 # How an answer with an ETag may be kept: for oneself, and asked for again each time.
 REVALIDATED = "private, no-cache"
 _SERVER_ERROR = HTTPStatus.INTERNAL_SERVER_ERROR.value
@@ -394,6 +396,9 @@ async def _body(request: web.Request, endpoint: Endpoint) -> bytes:
 
 
 def _decode(read: Callable[[bytes], Any], body: bytes) -> Any:
+    # The first look is quick, the second one sees a backslash that is a character itself.
+    if rb"\u0000" in body and _NUL.search(body):
+        raise Refused(problem("invalid_request", "The body has the character NUL in it, which cannot be kept."))
     try:
         return read(body or b"{}")
     except msgspec.ValidationError as error:

@@ -179,3 +179,32 @@ async def test_the_catalogue_is_not_for_buyers(front: FrontEnd, path: str) -> No
     refused = await front.call("GET", f"/api/admin/{path}")
 
     assert (refused.status, refused.error) == (403, "forbidden")
+
+
+async def test_the_character_nul_is_refused_wherever_it_stands(front: FrontEnd) -> None:
+    venue_id = await add_venue(front)
+    user, venues = f"/api/admin/members/{uuid4()}", "/api/admin/venues"
+    layout, events = f"/api/admin/layouts/{uuid4()}", "/api/admin/events"
+    event = {"event_id": str(uuid4()), "name": "a\0b", "zones": hall(venue_id)["zones"]}
+    cases: list[tuple[str, str, dict[str, Any]]] = [
+        ("POST", venues, {"name": "a\0b"}),
+        ("POST", venues, {"name": "Hall", "address": "\0"}),
+        ("POST", venues, {"name": "\\\0"}),
+        ("PUT", layout, hall(venue_id, description="\0")),
+        ("PUT", user, {"tier": "gold\0"}),
+        ("POST", events, event),
+    ]
+
+    for method, path, body in cases:
+        refused = await front.call(method, path, body, role=ADMIN)
+
+        assert (refused.status, refused.error) == (400, "invalid_request"), path
+    assert len((await front.call("GET", venues, role=ADMIN)).data) == 1
+    assert (await front.call("GET", layout, role=ADMIN)).status == 404
+    assert (await front.call("GET", user, role=ADMIN)).status == 404
+
+
+async def test_a_backslash_before_zeros_is_text(front: FrontEnd) -> None:
+    added = await front.call("POST", "/api/admin/venues", {"name": r"Hall \u0000"}, role=ADMIN)
+
+    assert (added.status, added.data["name"]) == (201, r"Hall \u0000")
