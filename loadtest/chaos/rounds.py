@@ -111,9 +111,8 @@ async def play_round(stack: Stack, plan: Plan, fault: Fault | None = None) -> Ro
     changes = await _count_changes(stack)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         recorder = Recorder(session, stack.front_end_urls, CALL_LIMIT_S + 3)
-        struck_s, recovered_s, failure = await _traffic(stack, plan, fault, arena, recorder)
-        traffic_ended_s = recorder.now_s
-        violations = [Violation(Rule.RECOVERED, failure, traffic_ended_s)] if failure else []
+        times, failure = await _traffic(stack, plan, fault, arena, recorder)
+        violations = [Violation(Rule.RECOVERED, failure, recorder.now_s)] if failure else []
         if not violations:
             violations += await _settle(stack, arena, recorder)
         calls = tuple(recorder.calls)
@@ -128,10 +127,10 @@ async def play_round(stack: Stack, plan: Plan, fault: Fault | None = None) -> Ro
         acknowledged=len(lives(calls, plan.durable)),
         sold=sum(call.good for call in calls if call.operation is Operation.COMPLETE),
         refused_busy=sum(call.status in (429, 503) for call in calls),
-        unavailable_s=_longest_gap(calls, traffic_ended_s),
-        next_hold_s=_next_hold(calls, struck_s) - struck_s,
+        unavailable_s=_longest_gap(calls, times.stopped_s),
+        next_hold_s=_next_hold(calls, times.struck_s) - times.struck_s,
         slowest_s=max((call.ended_s - call.started_s for call in calls), default=0.0),
-        recovered_s=recovered_s - struck_s,
+        recovered_s=times.recovered_s - times.struck_s,
         changes=await _count_changes(stack) - changes,
         violations=(*check(calls, stored, limits), *violations),
     )
@@ -147,10 +146,16 @@ def _limits(plan: Plan, arena: Arena, expectation: Expectation = NORMAL) -> Limi
     )
 
 
-async def _traffic(
-    stack: Stack, plan: Plan, fault: Fault, arena: Arena, recorder: Recorder
-) -> tuple[float, float, str]:
-    """Let buyers buy while the fault strikes. Returns when it struck, when all was well again, and what never was."""
+class _Times(msgspec.Struct, frozen=True):
+    """When the fault struck, when all was well again, and when buyers were told to make no more calls."""
+
+    struck_s: float
+    recovered_s: float
+    stopped_s: float
+
+
+async def _traffic(stack: Stack, plan: Plan, fault: Fault, arena: Arena, recorder: Recorder) -> tuple[_Times, str]:
+    """Let buyers buy while the fault strikes, and until the last is answered; returns what never was well again."""
     stop = asyncio.Event()
     service = stack.token(uuid4(), arena.organization_id, Role.SERVICE)
     chance = random.Random(plan.seed)  # noqa: S311 - a run that can be repeated is the point.
@@ -178,9 +183,10 @@ async def _traffic(
     except (TimeoutError, OperatorError) as error:
         recovered_s, failure = recorder.now_s, str(error)
     finally:
+        stopped_s = recorder.now_s
         stop.set()
         await asyncio.gather(*tasks)
-    return struck_s, recovered_s, failure
+    return _Times(struck_s, recovered_s, stopped_s), failure
 
 
 async def _settle(stack: Stack, arena: Arena, recorder: Recorder) -> list[Violation]:
