@@ -144,13 +144,17 @@ class Watch:
         if self._stop_requested:
             raise Stopped
 
-    def await_first_death(self, processes: Sequence[Process]) -> NoReturn:
-        """Wait until one of the processes ends, then say so in an OperatorError."""
+    def await_death(self, processes: Sequence[Process]) -> Process:
+        """Wait until one of the processes ends; which one."""
         while True:
             for process in processes:
                 if not process.is_alive():
-                    raise OperatorError(f"{process.obituary()}.")
+                    return process
             self.pause()
+
+    def await_first_death(self, processes: Sequence[Process]) -> NoReturn:
+        """Wait until one of the processes ends, then say so in an OperatorError."""
+        raise OperatorError(f"{self.await_death(processes).obituary()}.")
 
 
 @contextmanager

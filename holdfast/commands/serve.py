@@ -1,7 +1,10 @@
 """`holdfast serve`: the front end."""
 
 import argparse
+import logging
 import os
+import time
+from collections import deque
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,14 +14,21 @@ import msgspec
 
 from holdfast.commands import add_log_format_flag, own_command, positive, read_settings
 from holdfast.engine.settings import Settings
+from holdfast.errors import OperatorError
 from holdfast.http.app import create_app
 from holdfast.http.server import run_server
 from holdfast.logs import log_to_stderr
 from holdfast.ports import http_url, listen, reserve
-from holdfast.processes import spawn, until_stopped
+from holdfast.processes import Process, spawn, until_stopped
 
 if TYPE_CHECKING:
     from holdfast.commands import Commands
+
+# A worker that dies is started again, unless so many die in so short a time that something is wrong with all of them.
+DEATHS_MAX = 5
+DEATHS_WITHIN_S = 60.0
+
+_log = logging.getLogger(__name__)
 
 
 def add_parser(commands: "Commands") -> None:
@@ -26,7 +36,8 @@ def add_parser(commands: "Commands") -> None:
     parser = commands.add_parser(
         "serve",
         help="run the front end",
-        description="Serve the HTTP API until SIGTERM or Ctrl-C; open requests are finished first.",
+        description="Serve the HTTP API until SIGTERM or Ctrl-C; open requests are finished first. Of several "
+        "workers, one that dies is started again.",
         epilog="example: holdfast serve --port 8080 --workers 2",
     )
     parser.add_argument("--host", metavar="ADDRESS", help="address to listen on (HOLDFAST_HOST, default 127.0.0.1)")
@@ -64,12 +75,23 @@ def _serve(settings: Settings, numbers_dir: Path | None = None) -> None:
 def _supervise(settings: Settings, workers: int) -> None:
     environment = {**os.environ, **settings.environment()}
     with until_stopped() as watch, ExitStack() as running:
-        # Where workers write what they count, so that each can answer for all of them.
+        # Where workers write what they count, so that each can answer for all of them, the dead included.
         numbers_dir = running.enter_context(TemporaryDirectory(prefix="holdfast-numbers-"))
         command = own_command("serve", "--reuse-port", "--numbers-dir", numbers_dir)
-        processes = []
-        for number in range(1, workers + 1):
-            worker = spawn(f"worker {number}", command, environment=environment)
+
+        def start(name: str) -> Process:
+            worker = spawn(name, command, environment=environment)
             running.callback(worker.stop)
-            processes.append(worker)
-        watch.await_first_death(processes)
+            return worker
+
+        processes = [start(f"worker {number}") for number in range(1, workers + 1)]
+        deaths: deque[float] = deque(maxlen=DEATHS_MAX)
+        while True:
+            dead = watch.await_death(processes)
+            deaths.append(time.monotonic())
+            if len(deaths) == DEATHS_MAX and deaths[-1] - deaths[0] < DEATHS_WITHIN_S:
+                raise OperatorError(
+                    f"{dead.obituary()}, the last of {DEATHS_MAX} that ended within {DEATHS_WITHIN_S:.0f} seconds."
+                )
+            _log.error("%s; it is started again", dead.obituary())
+            processes[processes.index(dead)] = start(dead.name)

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import asyncpg
 
+from holdfast.commands.serve import DEATHS_MAX
 from holdfast.embedded import start_valkey
 from holdfast.engine.settings import Settings
 from holdfast.http.tokens import Role, mint_token
@@ -78,16 +79,29 @@ def test_workers_share_a_port_and_stop_together(holdfast: StartCommand) -> None:
     assert not any(is_running(pid) for pid in workers)
 
 
-def test_the_death_of_a_worker_ends_the_others(holdfast: StartCommand) -> None:
-    command = holdfast("serve", "--port", "0", "--workers", "2")
+def test_a_worker_that_dies_is_started_again_but_not_for_ever(holdfast: StartCommand) -> None:
+    command = holdfast("serve", "--port", "0", "--workers", "2", "--log-format", "text")
     wait_until(lambda: command.stdout.count("Serving on") == 2, "both workers serve")
-    workers = children(command.process.pid)
+    first, second = children(command.process.pid)
 
-    os.kill(workers[1], signal.SIGKILL)
+    for deaths in range(1, DEATHS_MAX):
+        (victim,) = set(children(command.process.pid)) - {first}
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda served=2 + deaths: command.stdout.count("Serving on") == served, "another one serves")
 
+    said = "The worker 2 was killed by SIGKILL"
+    assert command.stderr.count(f"{said}; it is started again") == DEATHS_MAX - 1
+    assert is_running(first)
+    assert not is_running(second)
+    with urlopen(f"{address(command)}/healthz", timeout=5) as response:
+        assert response.status == 200
+    last = children(command.process.pid)
+    os.kill(first, signal.SIGKILL)
     assert command.wait() == 1
-    assert command.stderr.endswith("holdfast: The worker 2 was killed by SIGKILL.\n")
-    assert not any(is_running(pid) for pid in workers)
+    assert command.stderr.endswith(
+        f"holdfast: The worker 1 was killed by SIGKILL, the last of {DEATHS_MAX} that ended within 60 seconds.\n"
+    )
+    assert not any(is_running(pid) for pid in last)
 
 
 def test_keep_stays_until_it_is_told_to_stop(holdfast: StartCommand, tmp_path: Path, database_dsn: str) -> None:
