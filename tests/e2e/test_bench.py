@@ -25,3 +25,12 @@ def test_holdfast_and_the_plain_ways_are_measured_in_one_run() -> None:
     assert comparison["contenders"]["noop"]["to_noop"] == {"median": 1, "min": 1, "max": 1}
     for goal in comparison["goals"].values():
         assert goal["met"] == (goal["ratio"]["median"] >= goal["goal"])
+
+
+def test_scripts_are_measured_with_all_rules_on() -> None:
+    measured = complete("bench", "script", "--quick", "--json", timeout_s=110)
+
+    assert measured.returncode == 0, measured.stderr
+    multiples = json.loads(measured.stdout)["allocate_with_all_rules_to_hold"]
+    assert set(multiples) == {f"{seats}_at_{sold}" for seats in (1, 2, 4, 8) for sold in (0, 50, 95)}
+    assert all(value > 0 for value in multiples.values())
