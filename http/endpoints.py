@@ -376,23 +376,37 @@ async def _body(request: web.Request, endpoint: Endpoint) -> bytes:
         return b""
     if request.headers.get("Content-Type", _JSON) != _JSON and request.content_type != _JSON:
         raise Refused(problem("unsupported_media_type"))
-    limit, content = endpoint.body_bytes_max, request.content
+    limit = endpoint.body_bytes_max
+    try:
+        body = await _arrived(request, limit)
+    except web.RequestPayloadError:
+        # Pieces or a compression that are not what the headers say.
+        raise Refused(problem("invalid_request", "The body cannot be read.")) from None
+    if len(body) > limit:
+        raise Refused(_too_large(limit))
+    return body
+
+
+async def _arrived(request: web.Request, limit: int) -> bytes:
+    """The body, or enough of it to see that it is larger than the limit."""
+    content = request.content
     # What came together with the headers is there already, and needs no clock.
     if content.is_eof():
-        body = content.read_nowait()
-    elif (request.content_length or 0) > limit:
-        raise Refused(problem("body_too_large", f"A body here has at most {limit} bytes."))
-    else:
-        body = b""
-        try:
-            async with asyncio.timeout(BODY_TIMEOUT_S):
-                while len(body) <= limit and (chunk := await content.readany()):
-                    body += chunk
-        except TimeoutError:
-            raise Refused(problem("request_timeout")) from None
-    if len(body) > limit:
-        raise Refused(problem("body_too_large", f"A body here has at most {limit} bytes."))
+        return content.read_nowait()
+    if (request.content_length or 0) > limit:
+        raise Refused(_too_large(limit))
+    body = b""
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            while len(body) <= limit and (chunk := await content.readany()):
+                body += chunk
+    except TimeoutError:
+        raise Refused(problem("request_timeout")) from None
     return body
+
+
+def _too_large(limit: int) -> Problem:
+    return problem("body_too_large", f"A body here has at most {limit} bytes.")
 
 
 def _decode(read: Callable[[bytes], Any], body: bytes) -> Any:

@@ -45,7 +45,8 @@ def run_server(app: web.Application, listener: socket.socket) -> None:
 def in_one_line(record: logging.LogRecord) -> bool:
     """Requests that are no HTTP say nothing about this program: one line each, and no traceback."""
     error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, HttpProcessingError):
-        record.msg, record.args = "malformed request: %s", (error.message.partition("\n")[0].strip(" :"),)
+    if isinstance(error, HttpProcessingError | web.RequestPayloadError):
+        said = error.message if isinstance(error, HttpProcessingError) else " ".join(str(error).split())
+        record.msg, record.args = "malformed request: %s", (said.partition("\n")[0].strip(" :"),)
         record.levelno, record.levelname, record.exc_info = logging.WARNING, "WARNING", None
     return True

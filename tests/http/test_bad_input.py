@@ -105,6 +105,16 @@ async def test_a_body_that_is_no_json_by_its_own_word(still: FrontEnd) -> None:
     assert (reply.status, reply.error) == (415, "unsupported_media_type")
 
 
+@pytest.mark.parametrize(("encoding", "body"), [("gzip", b"{}"), ("gzip", b"\x1f\x8bxxxxxxxx"), ("deflate", b"\xff{}")])
+async def test_a_body_that_is_not_compressed_as_it_says(still: FrontEnd, encoding: str, body: bytes) -> None:
+    headers = f"Content-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\n"
+    (answer,) = await raw(still, head(still, headers) + body)
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b'"error":"invalid_request"' in answer
+    assert (await still.call("GET", f"/api/events/{still.event.event_id}/holds")).data["holds"] == []
+
+
 async def test_json_with_a_charset_is_json(still: FrontEnd) -> None:
     reply = await still.reserve("A-1", b"{}", headers={"Content-Type": "application/json; charset=utf-8"})
 
