@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 # What scripts can count in milliseconds since 1970.
 _EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(5000, 1, 1, tzinfo=UTC)
 
+# What Postgres can keep as the capacity of an event.
+_CAPACITY_MAX = 2_147_483_647
+
 
 class LayoutError(ValueError):
     """A document that contradicts itself; the text names the place."""
@@ -51,6 +54,8 @@ def check_zones(zones: tuple["ZoneDocument", ...]) -> None:
         if first != index:
             raise LayoutError(f"zones[{index}].zone_id: {zone.zone_id!r} is also zones[{first}]")
         _check_zone(f"zones[{index}]", zone)
+    if (total := sum(zone.capacity for zone in zones)) > _CAPACITY_MAX:
+        raise LayoutError(f"zones: {total} places in all, at most {_CAPACITY_MAX} are possible")
     _check_seats(zones)
 
 

@@ -141,6 +141,13 @@ def test_a_capacity_below_the_number_of_seats_is_fine() -> None:
         ([zone("a", (), access_mode=AccessMode.MEMBERSHIP_TIER)], r"zones\[0\]\.membership_tier: .* of which tier"),
         ([zone("a", (), access_mode=AccessMode.ROLE_BASED)], r"zones\[0\]\.allowed_roles: .* at least one"),
         ([FLOOR, FLOOR], r"zones\[1\]\.zone_id: 'floor' is also zones\[0\]"),
+        (
+            [
+                ZoneDocument(f"floor-{number}", ZoneType.GA_STANDING, "Floor", capacity=100_000_000)
+                for number in range(22)
+            ],
+            r"zones: 2200000000 places in all, at most 2147483647 are possible",
+        ),
     ],
 )
 def test_a_document_that_contradicts_itself_is_refused(zones: list[ZoneDocument], message: str) -> None:
