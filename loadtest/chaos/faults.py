@@ -20,7 +20,7 @@ from redis.asyncio import Redis
 
 from holdfast.errors import OperatorError
 from holdfast.loadtest.chaos.proxy import Proxy
-from holdfast.loadtest.chaos.stack import KEEPERS, Stack
+from holdfast.loadtest.chaos.stack import Stack
 from holdfast.persistence.recovery import RECOVERY_LOCKS
 
 BREAK_S = 2.5
@@ -69,28 +69,24 @@ class Fault(msgspec.Struct, frozen=True):
     goes_on: bool = False
 
 
-def _proxies(stack: Stack) -> list[Proxy]:
-    return [stack.keeper_proxy, *stack.front_end_proxies]
-
-
 async def _cut(stack: Stack, _: random.Random) -> None:
-    for proxy in _proxies(stack):
+    for proxy in stack.proxies:
         proxy.cut()
 
 
 async def _unreachable(stack: Stack, _: random.Random) -> None:
-    for proxy in _proxies(stack):
+    for proxy in stack.proxies:
         proxy.go_down()
     await asyncio.sleep(BREAK_S)
-    for proxy in _proxies(stack):
+    for proxy in stack.proxies:
         proxy.come_up()
 
 
 async def _slow(stack: Stack, _: random.Random) -> None:
-    for proxy in _proxies(stack):
+    for proxy in stack.proxies:
         proxy.delay_s = DELAY_S
     await asyncio.sleep(BREAK_S)
-    for proxy in _proxies(stack):
+    for proxy in stack.proxies:
         proxy.delay_s = 0.0
 
 
@@ -107,10 +103,10 @@ async def _half_open(stack: Stack, _: random.Random) -> None:
 
 
 async def _while(stack: Stack, misbehave: Callable[[Proxy], None]) -> None:
-    for proxy in _proxies(stack):
+    for proxy in stack.proxies:
         misbehave(proxy)
     await asyncio.sleep(STALL_S)
-    for proxy in _proxies(stack):
+    for proxy in stack.proxies:
         proxy.flow()
         # What was swallowed leaves both ends of a connection waiting for each other.
         proxy.cut()
@@ -175,7 +171,7 @@ async def _fail_back(stack: Stack, _: random.Random) -> None:
         await stack.follow(client, replica)
         await client.replicaof("NO", "ONE")
     # As Sentinel does when it changes a server's role.
-    for proxy in _proxies(stack):
+    for proxy in stack.proxies:
         proxy.cut()
     await stack.in_thread(replica.stop)
 
@@ -187,16 +183,16 @@ async def _postgres_restart(stack: Stack, _: random.Random) -> None:
 
 
 async def _kill_keeper(stack: Stack, chance: random.Random) -> None:
-    number = chance.randrange(KEEPERS)
+    number = chance.randrange(stack.layout.keepers)
     await stack.kill_keeper(number)
     await asyncio.sleep(BREAK_S / 2)
     await stack.start_keeper(number)
 
 
 async def _kill_all_keepers(stack: Stack, _: random.Random) -> None:
-    for number in range(KEEPERS):
+    for number in range(stack.layout.keepers):
         await stack.kill_keeper(number)
-    for number in range(KEEPERS):
+    for number in range(stack.layout.keepers):
         await stack.start_keeper(number)
 
 
@@ -211,8 +207,8 @@ async def _kill_recoverers(stack: Stack, _: random.Random) -> None:
     await stack.start_redis()
     await stack.watch(_TAKEN_OVER, "Postgres serves a shard", CHANGE_S)
     await stack.watch(_RECOVERING, "a shard is being recovered", CHANGE_S, RECOVERY_LOCKS)
-    await asyncio.gather(*(stack.kill_keeper(number) for number in range(KEEPERS)))
-    for number in range(KEEPERS):
+    await asyncio.gather(*(stack.kill_keeper(number) for number in range(stack.layout.keepers)))
+    for number in range(stack.layout.keepers):
         await stack.start_keeper(number)
 
 

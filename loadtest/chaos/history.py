@@ -4,9 +4,11 @@ The records say nothing of how Holdfast works inside, so the checker cannot be w
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -25,6 +27,8 @@ class Operation(StrEnum):
     COMPLETE = "complete"
     FAIL = "fail"
     CANCEL = "cancel"
+    LOOK = "look"
+    WATCH = "watch"
 
 
 HOLDING = frozenset({Operation.RESERVE, Operation.HOLD, Operation.BEST})
@@ -168,6 +172,25 @@ def lives(calls: Iterable[Call], durable: frozenset[Ack] = frozenset({Ack.POSTGR
                     continue
                 found.setdefault(told.hold_id, Life(told.hold_id, call.client)).acknowledge(call, told)
     return found
+
+
+def told_by(operation: Operation, data: Mapping[str, Any], began_at: float) -> Iterator[Told]:
+    """What the data of a good answer says of holds. `began_at` is the start of the history in seconds since 1970."""
+
+    def until_s(held: Mapping[str, Any]) -> float:
+        return datetime.fromisoformat(held["held_until"]).timestamp() - began_at
+
+    if operation is Operation.RESERVE:
+        yield Told(data["hold_id"], until_s(data), seats=(data["seat_id"],))
+    elif operation in (Operation.HOLD, Operation.BEST, Operation.EXTEND):
+        seats = tuple(seat["seat_id"] for seat in data["seats"])
+        places = {each["zone_id"]: each["quantity"] for each in data["quantities"]}
+        if data.get("held_until"):
+            yield Told(data["hold_id"], until_s(data), seats, places)
+    elif operation is Operation.CHECKOUT:
+        for place in data["seats"]:
+            if place["status"] == "active":
+                yield Told(place["hold_id"], until_s(place))
 
 
 def write_history(path: Path, calls: Iterable[Call]) -> None:

@@ -9,25 +9,23 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import aiohttp
-import asyncpg
 import msgspec
-from redis.exceptions import RedisError
 
 from holdfast.engine.acks import Ack
 from holdfast.engine.policy import AckRule
 from holdfast.errors import OperatorError
 from holdfast.http.tokens import Role
+from holdfast.loadtest.buyer_calls import BuyerCalls
+from holdfast.loadtest.chaos.audit import await_balance
 from holdfast.loadtest.chaos.checker import Limits, Rule, Violation, check
 from holdfast.loadtest.chaos.faults import FAULTS, NORMAL, Expectation, Fault
 from holdfast.loadtest.chaos.history import HOLDING, Call, Operation, lives, write_history
-from holdfast.loadtest.chaos.stack import SHARDS, Stack
+from holdfast.loadtest.chaos.stack import OPEN_POLICY, Stack
 from holdfast.loadtest.chaos.stored import read_stored
-from holdfast.loadtest.chaos.traffic import Arena, Buyer, Recorder, Request
-from holdfast.persistence.pool import connect
-from holdfast.persistence.verify import verify
+from holdfast.loadtest.chaos.traffic import Arena, Buyer, Recorder
 
 BUYERS = 10
 CALL_LIMIT_S = 12.0
@@ -107,7 +105,9 @@ async def play_round(stack: Stack, plan: Plan, fault: Fault | None = None) -> Ro
     """Play one round on a stack that is in order, with an event of its own; of the plan's fault, or the one given."""
     fault = fault or FAULTS[plan.fault]
     seats = SEATS + int(SEATS_PER_S * plan.duration_s)
-    arena = await stack.open_event(seats, int(seats * PLACES_PER_SEAT), plan.ack)
+    arena = await stack.open_event(
+        seats, int(seats * PLACES_PER_SEAT), msgspec.structs.replace(OPEN_POLICY, ack=plan.ack)
+    )
     changes = await _count_changes(stack)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         recorder = Recorder(session, stack.front_end_urls, CALL_LIMIT_S + 3)
@@ -198,28 +198,17 @@ async def _settle(stack: Stack, arena: Arena, recorder: Recorder) -> list[Violat
         failure = str(error)
     if failure:
         return [Violation(Rule.RECOVERED, failure, recorder.now_s)]
-    deadline = time.monotonic() + SETTLE_S
-    while True:
-        try:
-            findings = await _findings(stack, arena.event_id)
-        except (RedisError, asyncpg.PostgresError, OSError) as error:
-            findings = [repr(error)]
-        if not findings:
-            return []
-        if time.monotonic() > deadline:
-            return [Violation(Rule.COUNTERS, "; ".join(findings[:10]), recorder.now_s)]
-        await asyncio.sleep(0.2)
+    findings = await await_balance(stack.settings(), arena.event_id, SETTLE_S)
+    return [Violation(Rule.COUNTERS, "; ".join(findings[:10]), recorder.now_s)] if findings else []
 
 
 async def _hold_by_everyone(stack: Stack, arena: Arena, recorder: Recorder) -> str:
     chance = random.Random(0)  # noqa: S311
     left = set(range(len(stack.front_end_urls)))
     deadline = time.monotonic() + SETTLE_S
-    token = stack.token(uuid4(), arena.organization_id, Role.CUSTOMER)
+    asking = BuyerCalls(arena.event_id, stack.token(uuid4(), arena.organization_id, Role.CUSTOMER), "")
     while left:
-        path = f"/api/events/{arena.event_id}/holds"
-        body = {"best_available": {"zone_id": arena.seated_zone, "count": 1}}
-        request = Request(Operation.BEST, "POST", path, body, token, "the last seat", key=str(uuid4()))
+        request = asking.hold_best(arena.seated_zone, 1)
         answer = await recorder.ask(-1, chance, request)
         if answer.call.good or answer.call.status == 409:
             left.discard(answer.call.front_end)
@@ -227,16 +216,6 @@ async def _hold_by_everyone(stack: Stack, arena: Arena, recorder: Recorder) -> s
             return f"front end {answer.call.front_end} still answers {answer.call.status} {answer.call.error}"
         await asyncio.sleep(0.05)
     return ""
-
-
-async def _findings(stack: Stack, event_id: UUID) -> list[str]:
-    connection = await connect(stack.postgres.url, name="chaos")
-    try:
-        async with stack.client() as client:
-            found = await verify(client, connection, SHARDS, event_id=event_id)
-    finally:
-        await connection.close()
-    return [str(finding) for finding in found.findings]
 
 
 async def _count_changes(stack: Stack) -> int:

@@ -16,6 +16,7 @@ from uuid import UUID, uuid4
 
 import aiohttp
 import asyncpg
+import msgspec
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -23,7 +24,7 @@ from redis.backoff import NoBackoff
 from holdfast.embedded import Server, start_postgres, start_valkey
 from holdfast.engine.errors import BackendError
 from holdfast.engine.layout import EventDocument, EventState, SeatDocument, ZoneDocument, ZoneType
-from holdfast.engine.policy import AckRule, Policy
+from holdfast.engine.policy import Policy
 from holdfast.engine.settings import Settings
 from holdfast.engine.shards import find_broken
 from holdfast.engine.wire import Wire
@@ -36,16 +37,16 @@ from holdfast.persistence.migrate import migrate
 from holdfast.ports import LOOPBACK, available_port
 from holdfast.processes import Process, spawn
 
-SHARDS = 2
-FRONT_ENDS = 2
-KEEPERS = 2
 START_S = 60.0
 IN_ORDER_S = 10.0
 _LOAD_ATTEMPTS = 5
 POLL_S = 0.02
 
+# What keeps buyers from fighting is left out.
+OPEN_POLICY = Policy(rate_limit_seats=0, rate_limit_seconds=1, default_hold_ttl_minutes=1)
+
 # A chaos run takes the power away from processes, never from the machine.
-_POSTGRES_OPTIONS = {"fsync": "off", "full_page_writes": "off"}
+_UNSAFE_POSTGRES = {"fsync": "off", "full_page_writes": "off"}
 # A server waits some seconds for more replicas to come before it serves the first.
 _REDIS_OPTIONS = {"repl-diskless-sync-delay": "0"}
 
@@ -54,16 +55,31 @@ _HOLDFAST = [sys.executable, "-P", "-m", "holdfast"]
 Result = TypeVar("Result")
 
 
-class Stack:
-    """A whole Holdfast whose parts can be broken one by one. Use as an async context manager.
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stack consists of. A front end has so many workers.
 
-    Every front end reaches Redis by a proxy of its own, and so do the keepers together: `front_end_proxies`,
-    `keeper_proxy`.
+    `proxied` says whether every front end reaches Redis by a proxy of its own, and the keepers together by another,
+    which can misbehave and cost something; `safe` whether Postgres survives that the machine loses its power.
     """
 
-    def __init__(self, directory: Path, *, variables: Mapping[str, str] | None = None) -> None:
+    shards: int = 2
+    front_ends: int = 2
+    workers: int = 1
+    keepers: int = 2
+    proxied: bool = True
+    safe: bool = False
+
+
+class Stack:
+    """A whole Holdfast whose parts can be broken one by one. Use as an async context manager."""
+
+    def __init__(
+        self, directory: Path, *, variables: Mapping[str, str] | None = None, layout: Layout | None = None
+    ) -> None:
         self._directory = directory
         self._variables = dict(variables or {})
+        self.layout = layout or Layout()
+        self._postgres_options = {} if self.layout.safe else _UNSAFE_POSTGRES
         self._running = AsyncExitStack()
         # The kernel stops a child when the thread that started it ends, so one thread starts them all and stays.
         self._thread = ThreadPoolExecutor(1, "servers")
@@ -73,6 +89,7 @@ class Stack:
         self._redis_generation = 0
         self._token_secret = secrets.token_urlsafe(32)
         self.front_end_proxies: list[Proxy] = []
+        self.keeper_proxy: Proxy | None = None
 
     async def __aenter__(self) -> Self:
         try:
@@ -88,18 +105,19 @@ class Stack:
     async def _start(self) -> None:
         self._running.callback(self._thread.shutdown)
         self.postgres = await self.in_thread(
-            lambda: start_postgres(self._directory / "postgres", options=_POSTGRES_OPTIONS)
+            lambda: start_postgres(self._directory / "postgres", options=self._postgres_options)
         )
         self._running.push_async_callback(self._stop_server, lambda: self.postgres)
         await migrate(self.postgres.url)
         self.redis = await self.in_thread(lambda: start_valkey(self.redis_directory, options=_REDIS_OPTIONS))
         self._running.push_async_callback(self._stop_server, lambda: self.redis)
-        self.keeper_proxy = await self._running.enter_async_context(Proxy(self.redis.url))
-        for _ in range(FRONT_ENDS):
-            self.front_end_proxies.append(await self._running.enter_async_context(Proxy(self.redis.url)))
-        self._keepers = [await self._spawn_keeper(number) for number in range(KEEPERS)]
-        self._ports = [available_port(LOOPBACK) for _ in range(FRONT_ENDS)]
-        self._front_ends = [await self._spawn_front_end(number) for number in range(FRONT_ENDS)]
+        if self.layout.proxied:
+            self.keeper_proxy = await self._running.enter_async_context(Proxy(self.redis.url))
+            for _ in range(self.layout.front_ends):
+                self.front_end_proxies.append(await self._running.enter_async_context(Proxy(self.redis.url)))
+        self._keepers = [await self._spawn_keeper(number) for number in range(self.layout.keepers)]
+        self._ports = [available_port(LOOPBACK) for _ in range(self.layout.front_ends)]
+        self._front_ends = [await self._spawn_front_end(number) for number in range(self.layout.front_ends)]
         self._session = await self._running.enter_async_context(aiohttp.ClientSession())
         await self.until(self.is_ready, "everything is ready", START_S)
 
@@ -131,15 +149,26 @@ class Stack:
         return [f"http://{LOOPBACK}:{port}" for port in self._ports]
 
     @property
+    def proxies(self) -> list[Proxy]:
+        """All that stands between a process and Redis."""
+        return [*([self.keeper_proxy] if self.keeper_proxy else []), *self.front_end_proxies]
+
+    @property
+    def processes(self) -> dict[str, int]:
+        """The process ids by name."""
+        ours = {each.name: each.pid for each in (*self._front_ends, *self._keepers)}
+        return {**ours, "Redis": self.redis.pid, "Postgres": self.postgres.pid}
+
+    @property
     def pids(self) -> list[int]:
         """Every process of the stack."""
-        return [self.redis.pid, self.postgres.pid, *(each.pid for each in (*self._keepers, *self._front_ends))]
+        return list(self.processes.values())
 
     def settings(self, redis_url: str | None = None) -> Settings:
         return Settings(
             redis_url=redis_url or self.redis.url,
             postgres_dsn=self.postgres.url,
-            shards=SHARDS,
+            shards=self.layout.shards,
             token_secret=self._token_secret,
         )
 
@@ -177,8 +206,8 @@ class Stack:
 
     # What is asked of it.
 
-    async def open_event(self, seats: int, places: int, ack: AckRule | None = None) -> Arena:
-        """Put a new event on sale, with no limits that would keep buyers from fighting."""
+    async def open_event(self, seats: int, places: int, policy: Policy = OPEN_POLICY) -> Arena:
+        """Put a new event on sale, and return once Postgres has it in service too."""
         row_length = 20
         seat_ids = [str(uuid4()) for _ in range(seats)]
         rows = tuple(
@@ -187,7 +216,6 @@ class Stack:
         )
         seated = ZoneDocument(str(uuid4()), ZoneType.RESERVED_SEATING, "Stalls", seats, rows)
         standing = ZoneDocument(str(uuid4()), ZoneType.GA_STANDING, "Floor", places)
-        policy = Policy(rate_limit_seats=0, rate_limit_seconds=1, default_hold_ttl_minutes=1, ack=ack)
         document = EventDocument(
             event_id=uuid4(), name="Chaos", zones=(seated, standing), state=EventState.LIVE, policy=policy
         )
@@ -223,7 +251,7 @@ class Stack:
     async def is_ready(self) -> bool:
         """Whether Redis serves every shard, with what belongs there, and every front end says that it can work."""
         rows = await self.query("SELECT shard, epoch, mode FROM control")
-        if len(rows) != SHARDS or {row["mode"] for row in rows} != {"redis"}:
+        if len(rows) != self.layout.shards or {row["mode"] for row in rows} != {"redis"}:
             return False
         try:
             # Not only by the books: nobody may have noticed yet that Redis is not what it was.
@@ -263,7 +291,7 @@ class Stack:
     def lead_to(self, redis: Server) -> None:
         """Lead every new connection to another Redis, and cut those there are."""
         self.redis = redis
-        for proxy in (self.keeper_proxy, *self.front_end_proxies):
+        for proxy in self.proxies:
             proxy.redirect(redis.url)
             proxy.cut()
 
@@ -307,7 +335,7 @@ class Stack:
         child = await asyncio.create_subprocess_exec(
             *_HOLDFAST,
             *arguments,
-            env=self._environment(self.keeper_proxy.url),
+            env=self._environment(self._redis_url(self.keeper_proxy)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -331,7 +359,9 @@ class Stack:
     async def start_postgres(self) -> None:
         port = urlsplit(self.postgres.url).port
         directory = self._directory / "postgres"
-        self.postgres = await self.in_thread(lambda: start_postgres(directory, port=port, options=_POSTGRES_OPTIONS))
+        self.postgres = await self.in_thread(
+            lambda: start_postgres(directory, port=port, options=self._postgres_options)
+        )
 
     async def kill_keeper(self, number: int) -> None:
         os.kill(self._keepers[number].pid, signal.SIGKILL)
@@ -355,14 +385,18 @@ class Stack:
         return await self._spawn(f"keeper {number}", self.keeper_proxy, "keep")
 
     async def _spawn_front_end(self, number: int) -> Process:
-        port = str(self._ports[number])
-        return await self._spawn(f"front end {number}", self.front_end_proxies[number], "serve", "--port", port)
+        proxy = self.front_end_proxies[number] if self.layout.proxied else None
+        arguments = ("serve", "--port", str(self._ports[number]), "--workers", str(self.layout.workers))
+        return await self._spawn(f"front end {number}", proxy, *arguments)
 
-    async def _spawn(self, name: str, proxy: Proxy, *arguments: str) -> Process:
-        environment = self._environment(proxy.url)
+    async def _spawn(self, name: str, proxy: Proxy | None, *arguments: str) -> Process:
+        environment = self._environment(self._redis_url(proxy))
         log_path = self._directory / f"{name.replace(' ', '_')}.log"
         command = [*_HOLDFAST, *arguments]
         return await self.in_thread(lambda: spawn(name, command, log_path=log_path, environment=environment))
+
+    def _redis_url(self, proxy: Proxy | None) -> str:
+        return proxy.url if proxy else self.redis.url
 
     def _environment(self, redis_url: str) -> dict[str, str]:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}

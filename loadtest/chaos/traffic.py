@@ -6,16 +6,15 @@ Who asks for what follows from the seed; how calls interleave is up to the machi
 import asyncio
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import Any
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 import aiohttp
 import msgspec
 
 from holdfast.engine.acks import Ack
-from holdfast.loadtest.chaos.history import Call, Operation, Told
+from holdfast.loadtest.buyer_calls import Answer, BuyerCalls, Request
+from holdfast.loadtest.chaos.history import Call, Operation, Told, told_by
 
 _PAUSE_S = 0.03
 _PAUSE_AFTER_BUSY_S = 0.1
@@ -48,19 +47,6 @@ class Arena(msgspec.Struct, frozen=True):
     capacities: Mapping[str, int]
 
 
-class Request(msgspec.Struct, frozen=True):
-    """One call before it is made. `wanted` names it for readers of the history."""
-
-    operation: Operation
-    method: str
-    path: str
-    body: Mapping[str, Any] | None
-    token: str
-    wanted: str = ""
-    holds: tuple[str, ...] = ()
-    key: str = ""
-
-
 class Buyer:
     """One user with a browser: makes one call at a time."""
 
@@ -69,8 +55,8 @@ class Buyer:
     ) -> None:
         self._number = number
         self._arena = arena
-        self._own_token, self._service_token = tokens
         self._chance = chance
+        self._calls = BuyerCalls(arena.event_id, *tokens, lambda: str(UUID(int=chance.getrandbits(128))))
         self._history = history
         self._holds: dict[str, Told] = {}
         self._checkouts: dict[str, tuple[str, ...]] = {}
@@ -93,7 +79,7 @@ class Buyer:
         if self._checkouts and self._chance.random() < 0.5:
             operation = self._pick(_AT_THE_TILL)
             checkout = self._chance.choice(list(self._checkouts))
-            return self._at_the_till(operation, checkout)
+            return self._calls.end_checkout(operation, checkout, self._checkouts[checkout])
         free = [hold for hold in self._holds if not any(hold in holds for holds in self._checkouts.values())]
         operation = self._pick(_HABITS if free else _FIRST_HABITS)
         if len(free) > _MAX_HOLDS:
@@ -102,11 +88,8 @@ class Buyer:
             return self._holding(operation)
         hold = self._chance.choice(free)
         if operation is Operation.CHECKOUT:
-            body = {"event_id": str(self._arena.event_id), "hold_ids": [hold]}
-            return self._request(operation, "POST", "/api/checkouts", body, holds=(hold,))
-        if operation is Operation.EXTEND:
-            return self._request(operation, "POST", f"/api/holds/{hold}/extend", None, holds=(hold,))
-        return self._request(operation, "DELETE", f"/api/holds/{hold}", None, holds=(hold,))
+            return self._calls.check_out([hold])
+        return self._calls.extend(hold) if operation is Operation.EXTEND else self._calls.release(hold)
 
     def _pick(self, habits: Mapping[Operation, int]) -> Operation:
         return self._chance.choices(list(habits), list(habits.values()))[0]
@@ -114,48 +97,18 @@ class Buyer:
     def _holding(self, operation: Operation) -> Request:
         arena, chance = self._arena, self._chance
         if operation is Operation.RESERVE:
-            seat = self._seat()
-            path = f"/api/events/{arena.event_id}/seats/{seat}/reserve"
-            return self._request(operation, "POST", path, {}, wanted=seat)
-        path = f"/api/events/{arena.event_id}/holds"
+            return self._calls.reserve(self._seat())
         if operation is Operation.BEST:
-            count = chance.randint(1, 3)
-            best = {"best_available": {"zone_id": arena.seated_zone, "count": count}}
-            return self._request(operation, "POST", path, best, wanted=f"{count} seats")
+            return self._calls.hold_best(arena.seated_zone, chance.randint(1, 3))
         if chance.random() < 0.3:
-            count = chance.randint(1, 4)
-            places = {"quantities": [{"zone_id": arena.open_zone, "quantity": count}]}
-            return self._request(operation, "POST", path, places, wanted=f"{count} places")
-        seats = sorted({self._seat() for _ in range(chance.randint(2, 3))})
-        return self._request(operation, "POST", path, {"seats": seats}, wanted=" ".join(seats))
+            return self._calls.hold_places(arena.open_zone, chance.randint(1, 4))
+        return self._calls.hold_seats(sorted({self._seat() for _ in range(chance.randint(2, 3))}))
 
     def _seat(self) -> str:
         seats = self._arena.seats
         return self._chance.choice(seats[:_HOT_SEATS] if self._chance.random() < _HOT_CHANCE else seats)
 
-    def _at_the_till(self, operation: Operation, checkout: str) -> Request:
-        holds = self._checkouts[checkout]
-        if operation is Operation.CANCEL:
-            return self._request(operation, "POST", f"/api/checkouts/{checkout}/cancel", {}, holds=holds)
-        payment = "succeeded" if operation is Operation.COMPLETE else "failed"
-        path, body = f"/api/checkouts/{checkout}/complete", {"payment": payment}
-        return self._request(operation, "POST", path, body, holds=holds, token=self._service_token)
-
-    def _request(
-        self,
-        operation: Operation,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None,
-        *,
-        wanted: str = "",
-        holds: tuple[str, ...] = (),
-        token: str = "",
-    ) -> Request:
-        key = str(UUID(int=self._chance.getrandbits(128))) if method == "POST" else ""
-        return Request(operation, method, path, body, token or self._own_token, wanted, holds, key)
-
-    def _remember(self, request: Request, answer: "Answer") -> None:
+    def _remember(self, request: Request, answer: Answer) -> None:
         """What the buyer believes from now on."""
         call = answer.call
         for told in call.told:
@@ -174,22 +127,15 @@ class Buyer:
                 self._holds.pop(hold, None)
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """An answer: the record of the call, and the data of a good one."""
-
-    call: Call
-    data: Mapping[str, Any]
-
-
 class Recorder:
-    """Makes the calls and keeps the history. All times are seconds since it was made."""
+    """Makes the calls and keeps the history. All times are seconds since it was made, which was at `began_at`."""
 
     def __init__(self, session: aiohttp.ClientSession, front_ends: Sequence[str], limit_s: float) -> None:
         self._session = session
         self._front_ends = front_ends
         self._limit = aiohttp.ClientTimeout(total=limit_s)
         self._began_s = time.monotonic()
-        self._began_at = time.time()
+        self.began_at = time.time()
         self.calls: list[Call] = []
 
     @property
@@ -198,21 +144,18 @@ class Recorder:
 
     def since(self, timestamp_s: float) -> float:
         """A time of day, in seconds since 1970, on the clock of the history."""
-        return timestamp_s - self._began_at
+        return timestamp_s - self.began_at
 
     async def ask(self, client: int, chance: random.Random, request: Request, *, repeat: bool = False) -> Answer:
         """Make a call, by any front end, and write it down."""
         front_end = chance.randrange(len(self._front_ends))
-        headers = {"Authorization": f"Bearer {request.token}"}
-        if request.key:
-            headers["Idempotency-Key"] = request.key
         started_s, status, error, data, retry_after = self.now_s, None, "", {}, False
         try:
             async with self._session.request(
                 request.method,
                 self._front_ends[front_end] + request.path,
                 json=request.body,
-                headers=headers,
+                headers=request.headers,
                 timeout=self._limit,
             ) as response:
                 content = await response.json(content_type=None)
@@ -236,26 +179,9 @@ class Recorder:
             retry_after=retry_after,
             wanted=request.wanted,
             holds=request.holds,
-            told=tuple(self._told(request.operation, data)) if data else (),
+            told=tuple(told_by(request.operation, data, self.began_at)) if data else (),
             durable=Ack(data.get("durability") or Ack.POSTGRES),
             repeat=repeat,
         )
         self.calls.append(call)
         return Answer(call, data)
-
-    def _told(self, operation: Operation, data: Mapping[str, Any]) -> Iterable[Told]:
-        """What a good answer says of holds."""
-        if operation is Operation.RESERVE:
-            yield Told(data["hold_id"], self._until(data), seats=(data["seat_id"],))
-        elif operation in (Operation.HOLD, Operation.BEST, Operation.EXTEND):
-            seats = tuple(seat["seat_id"] for seat in data["seats"])
-            places = {each["zone_id"]: each["quantity"] for each in data["quantities"]}
-            if data.get("held_until"):
-                yield Told(data["hold_id"], self._until(data), seats, places)
-        elif operation is Operation.CHECKOUT:
-            for place in data["seats"]:
-                if place["status"] == "active":
-                    yield Told(place["hold_id"], self._until(place))
-
-    def _until(self, data: Mapping[str, Any]) -> float:
-        return self.since(datetime.fromisoformat(data["held_until"]).timestamp())
