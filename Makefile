@@ -26,13 +26,12 @@ type: $(READY)
 bench: $(READY)
 	$(VENV)/bin/holdfast bench script
 
-loadtest:
-	@echo "There are no load-test scenarios in loadtest/ yet." >&2
-	@exit 1
+loadtest: $(READY)
+	$(VENV)/bin/holdfast loadtest flash_sale
 
 # The pip that comes with older Pythons does not know dependency groups.
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --upgrade "pip>=25.1"
-	$(VENV)/bin/pip install --quiet --editable . --group dev
+	$(VENV)/bin/pip install --quiet --editable '.[loadtest]' --group dev
 	touch $(READY)

@@ -11,6 +11,7 @@ from holdfast.commands import (
     chaos,
     event,
     keep,
+    loadtest,
     migrate,
     mode,
     rebuild,
@@ -29,7 +30,23 @@ OK, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 # A command is a module with `add_parser(commands)`, which sets the default `run` to a function of the parsed
 # arguments that returns nothing and raises OperatorError when it fails.
-COMMANDS = (up, serve, keep, migrate, event, mode, status, verify, replay, reconcile, rebuild, token, bench, chaos)
+COMMANDS = (
+    up,
+    serve,
+    keep,
+    migrate,
+    event,
+    mode,
+    status,
+    verify,
+    replay,
+    reconcile,
+    rebuild,
+    token,
+    bench,
+    chaos,
+    loadtest,
+)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -27,3 +27,14 @@ def cpu_seconds(processes: Mapping[str, int]) -> dict[str, float]:
         for name, pid in processes.items()
         if pid in ticks
     }
+
+
+def busy_seconds() -> float | None:
+    """Seconds of processor time that all cores together have spent on anything so far."""
+    try:
+        user, nice, system, _idle, _waiting, *interrupts = map(
+            int, (_PROC / "stat").read_text().split("\n")[0].split()[1:8]
+        )
+    except (FileNotFoundError, ValueError):
+        return None
+    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")

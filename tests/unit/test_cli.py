@@ -57,6 +57,7 @@ def test_the_version_is_the_one_of_the_package(capsys: pytest.CaptureFixture[str
         ["up", "--speed"],
         ["serve", "--workers", "0"],
         ["keep", "calm"],
+        ["token", "--user", USER, "--count", "2", "--org", ORGANIZATION, "--role", "admin"],
         ["token", "--user", USER, "--org", ORGANIZATION],
         ["token", "--user", "me", "--org", ORGANIZATION, "--role", "admin"],
         ["token", "--user", USER, "--org", ORGANIZATION, "--role", "king"],
@@ -91,6 +92,18 @@ def test_token_signs_with_the_secret_of_the_environment(
     claims = decode(capsys.readouterr().out.splitlines()[-1], "e" * 32)
     assert (claims["sub"], claims["org"], claims["role"], claims["tier"]) == (USER, ORGANIZATION, "admin", "gold")
     assert claims["exp"] - claims["iat"] == 5
+
+
+def test_token_makes_many_at_once_each_of_another_user(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOLDFAST_TOKEN_SECRET", "e" * 32)
+
+    assert main(["token", "--count", "50", "--org", ORGANIZATION, "--role", "customer"]) == 0
+
+    claims = [decode(line, "e" * 32) for line in capsys.readouterr().out.splitlines()]
+    assert {each["org"] for each in claims} == {ORGANIZATION}
+    assert len({each["sub"] for each in claims}) == 50
 
 
 def test_token_signs_with_the_secret_of_the_data_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
