@@ -7,7 +7,7 @@ import pytest
 from chaos.conftest import SoundStack
 
 from holdfast.http.tokens import Role
-from holdfast.loadtest.chaos.stack import SHARDS, Stack
+from holdfast.loadtest.chaos.stack import Stack
 from holdfast.loadtest.chaos.traffic import Arena
 from support.polling import eventually
 
@@ -34,7 +34,7 @@ async def test_it_turns_its_callers_away_and_drags_nobody_along(sound_stack: Sou
     # Given that one of two front ends has lost Redis, votes against it and is outvoted,
     stack.front_end_proxies[0].go_down()
     try:
-        await eventually(lambda: stack.query(OUTVOTED, SHARDS), "it votes against every shard")
+        await eventually(lambda: stack.query(OUTVOTED, stack.layout.shards), "it votes against every shard")
 
         # then its callers are told to come again, and the other's are served, by Redis, in the same epoch.
         assert await reserve(stack, arena, 0, seat=0) == (503, True)
