@@ -52,7 +52,7 @@ async def apply_operations(
     Collision is raised, and the caller undoes its transaction and applies the same operations without it.
     """
     rejections: list[Rejection] = []
-    planned = ""
+    planned = False
     for phase in split_phases(operations):
         if isinstance(phase[0], Administer):
             rejections += await _administer(connection, phase[0])
@@ -61,16 +61,15 @@ async def apply_operations(
             chosen = [operation for operation in phase if isinstance(operation, kind)]
             if not chosen:
                 continue
-            plan = "plan_once" if apply is _place_holds else "plan_anew"
-            if plan != planned:
-                await connection.execute(query(plan))
-                planned = plan
+            if not planned and apply is not _place_holds:
+                await connection.execute(query("plan_anew"))
+                planned = True
             rejections += await apply(connection, chosen)
     return rejections
 
 
 async def _apply_holds(connection: asyncpg.Connection, holds: Sequence[Hold]) -> list[Rejection]:
-    refused = await connection.fetch(query("apply_holds"), *columns(_lines(holds)))
+    refused = await connection.fetch(query("apply_holds"), *hold_columns(holds))
     rejections = _rejections(refused, {hold.hold_id: hold for hold in holds})
     rejected = {each.hold_id for each in rejections}
     await _note_orphans(connection, [hold for hold in holds if hold.hold_id not in rejected])
@@ -79,7 +78,7 @@ async def _apply_holds(connection: asyncpg.Connection, holds: Sequence[Hold]) ->
 
 async def _place_holds(connection: asyncpg.Connection, holds: Sequence[Hold]) -> list[Rejection]:
     try:
-        had_room = await connection.fetchval(query("place_holds"), *columns(_lines(holds)))
+        had_room = await connection.fetchval(query("place_holds"), *hold_columns(holds))
     except asyncpg.UniqueViolationError as error:
         raise Collision(str(error)) from error
     if not had_room:
@@ -109,8 +108,8 @@ async def _note_orphans(connection: asyncpg.Connection, holds: Sequence[Hold]) -
         await connection.execute(query("note_orphans"), *columns(rows))
 
 
-def _lines(holds: Sequence[Hold]) -> list[tuple[Any, ...]]:
-    """The rows that holds become, as both statements take them: one for each seat, and for each zone and quantity."""
+def hold_columns(holds: Sequence[Hold]) -> list[list[Any]]:
+    """The rows that holds become, as statements take them: one for each seat, and for each zone and quantity."""
     lines: list[tuple[Any, ...]] = []
     for hold in holds:
         entry, record, caller = hold.entry, hold.record, hold.caller
@@ -140,7 +139,7 @@ def _lines(holds: Sequence[Hold]) -> list[tuple[Any, ...]]:
             )
             for line, (zone, ordinal, quantity) in enumerate(units)
         ]
-    return lines
+    return columns(lines)
 
 
 async def _apply_ends(connection: asyncpg.Connection, ends: Sequence[End]) -> list[Rejection]:

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.engine.records import unpack_entry, unpack_whose
 from holdfast.persistence.apply import Rejection
-from holdfast.persistence.operations import Operation, count_expired, read_operation
+from holdfast.persistence.operations import Hold, Operation, count_expired, read_operation, split_phases
 
 # The status by which those who wait for a dead letter are refused.
 UNAPPLICABLE = "invalid_request"
@@ -53,6 +53,16 @@ class Batch(msgspec.Struct, frozen=True):
     def operations(self) -> list[Operation]:
         """The operations of all slices, each shard's in its order."""
         return [operation for each in self.slices for operation in each.operations]
+
+    @property
+    def separate_holds(self) -> list[Hold]:
+        """Its operations if they are holds that have nothing to do with each other and everything could be read."""
+        if any(each.dead_letters for each in self.slices):
+            return []
+        operations = self.operations
+        holds = [operation for operation in operations if isinstance(operation, Hold)]
+        separate = len(holds) == len(operations) and len(list(split_phases(holds))) == 1
+        return holds if separate else []
 
     @property
     def ends(self) -> dict[int, tuple[int, int]]:

@@ -21,10 +21,11 @@ from redis.exceptions import RedisError
 from holdfast.engine import telemetry
 from holdfast.engine.cancellation import honour_cancellation
 from holdfast.engine.keys import ShardKeys
-from holdfast.persistence.apply import Collision, Rejection, apply_operations, columns
+from holdfast.persistence.apply import Collision, Rejection, apply_operations, columns, hold_columns
 from holdfast.persistence.batches import UNAPPLICABLE, Batch, DeadLetter, Slice, gather
 from holdfast.persistence.compensation import Compensation
 from holdfast.persistence.fence import SHARD_LOCKS
+from holdfast.persistence.operations import Hold
 from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, Pool
 from holdfast.persistence.sql import query
 
@@ -33,6 +34,8 @@ OUTBOX_CHANNEL = "holdfast_outbox"
 
 _BATCH = 2_000
 _BLOCK_MS = 1_000
+# Fewer entries than these are looked at again, as long as each look finds twice as many.
+_POURING = 200
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 2.0
 _REFRESH_S = 1.0
@@ -40,6 +43,9 @@ _NOTIFY_REJECTIONS = 100
 
 # What Postgres, or the way to it, says about a value that it cannot take. Trying again would not help.
 _UNAPPLICABLE = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, ValueError, OverflowError)
+
+# What the function persist_holds fails with.
+_LOST_RACE, _COLLISION = "HF001", "HF002"
 
 _log = logging.getLogger(__name__)
 
@@ -157,6 +163,8 @@ class Persister:
                     await telling
                 telling = asyncio.create_task(self._tell_redis(batch.ends))
                 await self._give_back(batch, rejections)
+                if not reading:
+                    read_on()
                 batch = await reading if reading else Batch(())
                 reading = None
             if telling:
@@ -183,7 +191,11 @@ class Persister:
         began = time.monotonic()
         try:
             try:
-                rejections = await self._commit(batch, about_to_commit, optimistic=True)
+                if holds := batch.separate_holds:
+                    await self._commit_holds(batch, holds)
+                    rejections: Rejections = []
+                else:
+                    rejections = await self._commit(batch, about_to_commit, optimistic=True)
             except Collision:
                 rejections = await self._commit(batch)
         except _UNAPPLICABLE as error:
@@ -217,8 +229,7 @@ class Persister:
         if not streams:
             await asyncio.sleep(block_ms / 1000)
             return Batch(())
-        replies: Any = await self._redis.xread(streams, count=self._batch, block=block_ms) or []
-        found = dict(replies)
+        found = await self._await_entries(streams, block_ms)
         slices = []
         for shard, (epoch, seq) in marks.items():
             entries = found.get(_log_key(shard, epoch))
@@ -230,6 +241,19 @@ class Persister:
             if gathered.last_seq > seq:
                 slices.append(gathered)
         return Batch(tuple(slices))
+
+    async def _await_entries(self, streams: dict[Any, Any], block_ms: int) -> dict[bytes, Any]:
+        """The entries after some places, by stream, as soon as there are any and they have stopped pouring in.
+
+        After a commit all who waited for it come back at once. Taking the first of them alone would have the others
+        wait for its commit.
+        """
+        replies: Any = await self._redis.xread(streams, count=self._batch, block=block_ms) or []
+        seen = 0
+        while 2 * seen < (count := sum(len(entries) for _, entries in replies)) < _POURING:
+            seen = count
+            replies = await self._redis.xread(streams, count=self._batch) or []
+        return dict(replies)
 
     async def _halt(self, gathered: Slice) -> None:
         """Leave a shard whose log has a gap alone, unless this only looks so: another persister may have trimmed it."""
@@ -263,6 +287,26 @@ class Persister:
             about_to_commit()
         return rejections
 
+    async def _commit_holds(self, batch: Batch, holds: Sequence[Hold]) -> None:
+        """The same, in one call, for holds in whose way nothing is looked for. Raises Collision if something is."""
+        try:
+            async with self._pool.acquire() as connection:
+                await connection.execute(
+                    query("persist_holds"),
+                    SHARD_LOCKS,
+                    *columns(_moves(batch)),
+                    MARKS_CHANNEL,
+                    _told(batch, []),
+                    OUTBOX_CHANNEL,
+                    *hold_columns(holds),
+                )
+        except asyncpg.PostgresError as error:
+            if error.sqlstate == _LOST_RACE:
+                raise LostRace from error
+            if error.sqlstate == _COLLISION or isinstance(error, asyncpg.UniqueViolationError):
+                raise Collision(str(error)) from error
+            raise
+
     async def _commit_singly(self, batch: Batch) -> Rejections:
         """The same, an entry at a time; one that cannot be applied becomes a dead letter and holds nothing up."""
         rejections = []
@@ -278,9 +322,7 @@ class Persister:
         """Take the shards' locks, then move the marks of those that are still where this batch begins."""
         shards = [each.shard for each in batch.slices]
         await connection.execute(query("lock_shards"), SHARD_LOCKS, shards)
-        rows = [(each.shard, each.epoch, each.first_seq, each.last_seq, each.last_at_ms) for each in batch.slices]
-        moved = await connection.fetch(query("advance_marks"), *columns(rows))
-        if len(moved) != len(shards):
+        if await connection.fetchval(query("advance_marks"), *columns(_moves(batch))) != len(shards):
             raise LostRace
 
     async def _apply(self, connection: Connection, batch: Batch, *, optimistic: bool) -> Rejections:
@@ -343,6 +385,16 @@ async def _keep_rejections(connection: Connection, batch: Batch, rejections: Rej
 
 
 async def _announce(connection: Connection, batch: Batch, rejections: Rejections) -> None:
+    await connection.execute(query("notify_commit"), MARKS_CHANNEL, _told(batch, rejections), OUTBOX_CHANNEL)
+
+
+def _moves(batch: Batch) -> list[tuple[int, ...]]:
+    """From where to where the mark of each shard goes."""
+    return [(each.shard, each.epoch, each.first_seq, each.last_seq, each.last_at_ms) for each in batch.slices]
+
+
+def _told(batch: Batch, rejections: Rejections) -> str:
+    """What those who listen for marks are told of a batch."""
     told = {(shard, rejection.seq): rejection.reason for shard, rejection in rejections}
     told.update({(each.shard, letter.seq): UNAPPLICABLE for each in batch.slices for letter in each.dead_letters})
     committed = Committed(
@@ -350,9 +402,7 @@ async def _announce(connection: Connection, batch: Batch, rejections: Rejections
         tuple((shard, seq, reason) for (shard, seq), reason in list(told.items())[:_NOTIFY_REJECTIONS]),
         more=len(told) > _NOTIFY_REJECTIONS,
     )
-    await connection.execute(
-        query("notify_commit"), MARKS_CHANNEL, msgspec.json.encode(committed).decode(), OUTBOX_CHANNEL
-    )
+    return msgspec.json.encode(committed).decode()
 
 
 @cache

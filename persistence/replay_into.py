@@ -186,7 +186,7 @@ async def _apply_batch(
         await _copy(target, "insert_dead_letters", letters)
         await _copy(target, "insert_rejections", [(*place, *astuple(each)) for each in (*rejections, *lost)])
         row = (control.shard, control.epoch, after, found.last_seq, found.last_at_ms)
-        moved = await target.fetch(query("advance_marks"), *columns([row]))
+        moved = await target.fetchval(query("advance_marks"), *columns([row]))
         if not moved:
             raise ReplayError("Somebody else writes to the database that is replayed into.")
     return len(found.dead_letters), len(rejections)

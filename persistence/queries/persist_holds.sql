@@ -1,0 +1,33 @@
+-- Does all that belongs to a batch of holds, in a transaction of its own: takes the fence of their shards, moves the marks, places the
+-- holds, and tells those who listen. Fails as HF001 where a mark has moved or a shard is served otherwise, and as HF002 or by a unique
+-- index where something stands in the way of a hold.
+-- $1 class int: the class of Holdfast's shard locks
+-- $2 shards int[]: the shards, in ascending order
+-- $3 shard_epochs bigint[]: the epoch of each
+-- $4 from_seqs bigint[]: where each mark is expected
+-- $5 to_seqs bigint[]: where it goes
+-- $6 at_ms bigint[]: the time of the last entry
+-- $7 marks_channel text: the channel of the marks
+-- $8 payload text: the marks
+-- $9 outbox_channel text: the channel of the publishers
+-- $10 hold_ids uuid[]: the hold of each line
+-- $11 lines smallint[]: the number of the line within its hold
+-- $12 organization_ids uuid[]: its organisation
+-- $13 event_ids uuid[]: its event
+-- $14 user_ids uuid[]: its user
+-- $15 zones int[]: its zone
+-- $16 ordinals int[]: its seat, null for general admission
+-- $17 quantities int[]: its units
+-- $18 created_ms bigint[]: when it was made, ms since 1970
+-- $19 ttls int[]: its first time to live, ms
+-- $20 carts text[]: its cart token
+-- $21 fingerprints text[]: the digest of its request
+-- $22 addresses text[]: the digest of its client's address
+-- $23 epochs bigint[]: the epoch of its log entry
+-- $24 seqs bigint[]: the number of its log entry
+-- $25 ip_addresses text[]: its client's address
+-- $26 user_agents text[]: its client's name
+-- $27 request_ids text[]: its request
+-- $28 sources text[]: what it was made with
+SELECT persist_holds($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
+    $20, $21, $22, $23, $24, $25, $26, $27, $28)
