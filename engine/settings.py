@@ -24,8 +24,24 @@ class LogFormat(StrEnum):
 SECRET_LENGTH_MIN = 32
 
 # Each description finishes the sentence "<name> must be …", which is what an operator reads about a bad value.
-RedisUrl = Annotated[str, Meta(pattern=r"^(redis|rediss|unix)://.", description="a redis://, rediss:// or unix:// URL")]
-PostgresDsn = Annotated[str, Meta(pattern=r"^postgres(ql)?://.", description="a postgresql:// URL")]
+# A name or an address, perhaps with a port, and before it perhaps who logs in.
+_LOGIN = r"([^/?#\[\]]*@)?"
+_HOST = r"(\[[^\]]+\]|[^:,/?#\[\]@]*)(:\d+)?"
+_REST = r"([/?].*)?$"
+RedisUrl = Annotated[
+    str,
+    Meta(
+        pattern=rf"^(rediss?://(?=.){_LOGIN}{_HOST}{_REST}|unix://.)",
+        description="a redis://, rediss:// or unix:// URL",
+    ),
+]
+PostgresDsn = Annotated[
+    str,
+    Meta(
+        pattern=rf"^postgres(ql)?://(?=.){_LOGIN}{_HOST}(,{_HOST})*{_REST}",
+        description="a postgresql:// URL",
+    ),
+]
 Port = Annotated[int, Meta(ge=0, le=65535, description="a whole number from 0 to 65535")]
 Shards = Annotated[int, Meta(ge=1, le=16384, description="a whole number from 1 to 16384")]
 Entries = Annotated[int, Meta(ge=0, le=1_000_000_000, description="a whole number from 0 to 1000000000")]

@@ -45,6 +45,11 @@ def test_settings_survive_the_way_through_an_environment() -> None:
         ("shards", "1.5", "a whole number from 1 to 16384"),
         ("redis_url", "http://127.0.0.1", "a redis://, rediss:// or unix:// URL"),
         ("redis_url", "127.0.0.1:6379", "a redis://, rediss:// or unix:// URL"),
+        ("redis_url", "redis://", "a redis://, rediss:// or unix:// URL"),
+        ("redis_url", "redis://cache:port", "a redis://, rediss:// or unix:// URL"),
+        ("redis_url", "redis://[", "a redis://, rediss:// or unix:// URL"),
+        ("postgres_dsn", "postgresql://[", "a postgresql:// URL"),
+        ("postgres_dsn", "postgresql://db:port/holdfast", "a postgresql:// URL"),
         ("postgres_dsn", "mysql://127.0.0.1/x", "a postgresql:// URL"),
         ("token_secret", "hunter2", "at least 32 characters long"),
     ],
@@ -64,3 +69,18 @@ def test_a_flag_that_is_no_setting_is_a_mistake_of_the_caller() -> None:
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         Settings().port = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("redis_url", "redis://:secret@cache/0"),
+        ("redis_url", "rediss://user:p@ss@[::1]:6380/2?protocol=3"),
+        ("redis_url", "unix:///run/valkey.sock?db=1"),
+        ("postgres_dsn", "postgres://user:secret@first:5432,second:5433/holdfast?target_session_attrs=read-write"),
+        ("postgres_dsn", "postgresql:///holdfast?host=/run/postgresql"),
+        ("postgres_dsn", "postgresql://user@[::1]/holdfast"),
+    ],
+)
+def test_addresses_of_every_form_are_taken(name: str, value: str) -> None:
+    assert getattr(Settings.read({}, **{name: value}), name) == value
