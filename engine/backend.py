@@ -141,9 +141,21 @@ class Backend(Protocol):
     ) -> HoldReply: ...
 
     async def allocate_seats(
-        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int
+        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, accessible: bool = False
     ) -> HoldReply:
-        """Hold so many seats of one zone, the best of zones in order of preference; see engine/choosing.py."""
+        """Hold so many seats of one zone, the best of zones in order of preference; see engine/choosing.py.
+
+        `accessible` asks for a wheelchair seat and companion seats of it, which nobody else is given in this way.
+        """
+        ...
+
+    async def decline_companions(
+        self, event: EventRef, hold_id: UUID, *, user_id: UUID, meta: bytes = b""
+    ) -> AdminReply:
+        """Let go of the companion seats that are kept for the buyer of a hold's wheelchair seats, which the reply has.
+
+        A hold without any is answered with `seat_not_found`.
+        """
         ...
 
     async def offer_seats(

@@ -63,9 +63,22 @@ class DurableBackend:
         return await self._committed(reply, ack)
 
     async def allocate_seats(
-        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, ack: Ack = Ack.POSTGRES
+        self,
+        event: CompiledEvent,
+        holder: Holder,
+        *,
+        zones: Sequence[int],
+        count: int,
+        accessible: bool = False,
+        ack: Ack = Ack.POSTGRES,
     ) -> HoldReply:
-        reply = await self._backend.allocate_seats(event, holder, zones=zones, count=count)
+        reply = await self._backend.allocate_seats(event, holder, zones=zones, count=count, accessible=accessible)
+        return await self._committed(reply, ack)
+
+    async def decline_companions(
+        self, event: EventRef, hold_id: UUID, *, user_id: UUID, meta: bytes = b"", ack: Ack = Ack.POSTGRES
+    ) -> AdminReply:
+        reply = await self._backend.decline_companions(event, hold_id, user_id=user_id, meta=meta)
         return await self._committed(reply, ack)
 
     async def offer_seats(

@@ -81,12 +81,29 @@ class FailoverService:
         )
 
     async def allocate_seats(
-        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, ack: Ack = Ack.POSTGRES
+        self,
+        event: CompiledEvent,
+        holder: Holder,
+        *,
+        zones: Sequence[int],
+        count: int,
+        accessible: bool = False,
+        ack: Ack = Ack.POSTGRES,
     ) -> HoldReply:
         return await self._serve(
             event.event_id,
-            lambda: self._redis.allocate_seats(event, holder, zones=zones, count=count, ack=ack),
-            lambda: self._rows.allocate_seats(event, holder, zones=zones, count=count),
+            lambda: self._redis.allocate_seats(event, holder, zones=zones, count=count, accessible=accessible, ack=ack),
+            lambda: self._rows.allocate_seats(event, holder, zones=zones, count=count, accessible=accessible),
+            ack=ack,
+        )
+
+    async def decline_companions(
+        self, event: EventRef, hold_id: UUID, *, user_id: UUID, meta: bytes = b"", ack: Ack = Ack.POSTGRES
+    ) -> AdminReply:
+        return await self._serve(
+            event.event_id,
+            lambda: self._redis.decline_companions(event, hold_id, user_id=user_id, meta=meta, ack=ack),
+            lambda: self._rows.decline_companions(event, hold_id, user_id=user_id, meta=meta),
             ack=ack,
         )
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import date, datetime
 from enum import StrEnum
 from hashlib import blake2b
-from itertools import groupby
+from itertools import groupby, product
 from typing import Annotated
 from uuid import UUID
 
@@ -20,10 +20,12 @@ from holdfast.engine.access import Access, AccessMode
 from holdfast.engine.hold_ids import event_tag
 from holdfast.engine.layout_checks import LayoutError, check_document
 from holdfast.engine.policy import Policy
-from holdfast.engine.records import Pair, pack_rules, pack_zone_specs
+from holdfast.engine.records import Pair, pack_accessibility, pack_paired_seats, pack_rules, pack_zone_specs
 
 SEPARATOR = b"|"
 FREE = b"."
+FREE_WHEELCHAIR = b"w"
+FREE_COMPANION = b"a"
 BLOCKED = b"b"
 MAX_ORDINALS = 1 << 24
 
@@ -71,6 +73,14 @@ class SeatCategory(StrEnum):
     COMPANION = "companion"
     RESTRICTED_VIEW = "restricted_view"
     AISLE = "aisle"
+
+    @property
+    def free_letter(self) -> bytes:
+        """The byte of such a seat in the map while it is free."""
+        return _FREE_LETTERS.get(self, FREE)
+
+
+_FREE_LETTERS = {SeatCategory.WHEELCHAIR: FREE_WHEELCHAIR, SeatCategory.COMPANION: FREE_COMPANION}
 
 
 class Coordinates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -158,7 +168,8 @@ class Zone(msgspec.Struct, frozen=True):
 class CompiledEvent(msgspec.Struct, frozen=True):
     """An event ready for use. `seats` finds a seat's pair by its id, `seat_at` a seat by its ordinal.
 
-    `tag` is in the ids of its holds.
+    `tag` is in the ids of its holds. `paired` has every wheelchair and companion seat by its ordinal, with the seats
+    that belong to it: companions to a wheelchair seat, wheelchair seats to a companion.
     """
 
     organization_id: UUID
@@ -173,6 +184,7 @@ class CompiledEvent(msgspec.Struct, frozen=True):
     opens_ms: int
     closes_ms: int
     tag: bytes
+    paired: Mapping[int, tuple[Pair, ...]]
 
     @property
     def event_id(self) -> UUID:
@@ -185,6 +197,30 @@ class CompiledEvent(msgspec.Struct, frozen=True):
     def row_around(self, ordinal: int) -> range:
         """The ordinals of the row in which a seat stands."""
         return range(self.map.rfind(SEPARATOR, 0, ordinal) + 1, self.map.find(SEPARATOR, ordinal))
+
+    @property
+    def accessibility(self) -> bytes:
+        """What the policy says of wheelchair seats, as `counts` has it; empty for an event without any."""
+        policy = self.document.policy
+        if not self.paired:
+            return b""
+        return pack_accessibility(policy.companion_percent, policy.wheelchair_limit, policy.accessibility_audit_enabled)
+
+    @property
+    def companions(self) -> dict[int, list[int]]:
+        """The wheelchair seats of every companion seat that has any, by their ordinals."""
+        return {
+            ordinal: [other.value for other in others]
+            for ordinal, others in self.paired.items()
+            if others and self.seat_at[ordinal].category is SeatCategory.COMPANION
+        }
+
+    @property
+    def paired_seats(self) -> bytes:
+        """The wheelchair and companion seats as open_event takes them."""
+        return pack_paired_seats(
+            (ordinal, self.seat_at[ordinal].category.free_letter, others) for ordinal, others in self.paired.items()
+        )
 
     def rules(self, *, max_backlog: int, retention_ms: int) -> bytes:
         """The limits that hold scripts are given; see lua/include/hold_rules.lua."""
@@ -226,7 +262,8 @@ def compile_event(organization_id: UUID, document: EventDocument) -> CompiledEve
                 pieces.append(SEPARATOR)
                 at += 1
             for seat in row:
-                pieces.append(BLOCKED if seat.seat_id in document.blocked_seat_ids else FREE)
+                blocked = seat.seat_id in document.blocked_seat_ids
+                pieces.append(BLOCKED if blocked else seat.category.free_letter)
                 seats[seat.seat_id], seat_at[at] = Pair(index, at), seat
                 at += 1
         zones.append(Zone(index, zone, first, at - first))
@@ -248,7 +285,26 @@ def compile_event(organization_id: UUID, document: EventDocument) -> CompiledEve
         opens_ms=_milliseconds(document.sale_start),
         closes_ms=_milliseconds(document.sale_end),
         tag=event_tag(organization_id, document.event_id),
+        paired=_pair_seats(document, seats),
     )
+
+
+def _pair_seats(document: EventDocument, seats: Mapping[str, Pair]) -> dict[int, tuple[Pair, ...]]:
+    """Every wheelchair and companion seat with the seats that belong to it, in the order of the map."""
+    category = {seat.seat_id: seat.category for zone in document.zones for seat in zone.seats}
+    pairs = {(seat.seat_id, each) for zone in document.zones for seat in zone.seats for each in seat.companion_seat_ids}
+    for group in document.seat_groups:
+        if group.group_type is GroupType.WHEELCHAIR_PAIR:
+            wheelchairs = [each for each in group.seat_ids if category[each] is SeatCategory.WHEELCHAIR]
+            companions = [each for each in group.seat_ids if category[each] is SeatCategory.COMPANION]
+            pairs.update(product(wheelchairs, companions))
+    paired: dict[int, set[Pair]] = {
+        pair.value: set() for seat_id, pair in seats.items() if category[seat_id] in _FREE_LETTERS
+    }
+    for wheelchair, companion in pairs:
+        paired[seats[wheelchair].value].add(seats[companion])
+        paired[seats[companion].value].add(seats[wheelchair])
+    return {ordinal: tuple(sorted(others)) for ordinal, others in sorted(paired.items())}
 
 
 def _version(organization_id: UUID, document: EventDocument) -> str:

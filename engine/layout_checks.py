@@ -71,12 +71,18 @@ def check_groups(zones: tuple["ZoneDocument", ...], groups: tuple["SeatGroupDocu
             raise LayoutError(f"{place}: a seat appears twice")
         if len({zone_of[seat_id] for seat_id in group.seat_ids}) > 1:
             raise LayoutError(f"{place}: the seats are in several zones")
+    category = {seat.seat_id: seat.category for zone in zones for seat in zone.seats}
     for place, seat in _seats(zones):
         for companion in seat.companion_seat_ids:
             if companion == seat.seat_id or zone_of.get(companion) != zone_of[seat.seat_id]:
                 raise LayoutError(f"{place}.companion_seat_ids: there is no other seat {companion!r} in this zone")
         if seat.companion_seat_ids and seat.category != "wheelchair":
             raise LayoutError(f"{place}.companion_seat_ids: only a wheelchair seat has companions")
+        for companion in seat.companion_seat_ids:
+            if category[companion] != "companion":
+                raise LayoutError(
+                    f"{place}.companion_seat_ids: the category of {companion!r} is {category[companion]}, not companion"
+                )
 
 
 def check_policy(zones: tuple["ZoneDocument", ...], policy: "Policy") -> None:

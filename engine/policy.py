@@ -85,6 +85,16 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether it matters that a selection leaves a seat alone."""
         return self.orphan_avoidance_strict or self.orphan_audit_enabled
 
+    @property
+    def companion_percent(self) -> int:
+        """How full a zone may be before companion seats are no longer kept; 0 where they never are."""
+        return self.companion_release_occupancy_threshold if self.enforce_accessibility_rules else 0
+
+    @property
+    def wheelchair_limit(self) -> int:
+        """How many wheelchair seats one user may hold at a time; 0 for any number."""
+        return self.max_wheelchair_seats_per_booking if self.enforce_accessibility_rules else 0
+
 
 # What a stored policy says where its owner has said nothing: stricter than an event that has none.
 STORED_DEFAULTS = Policy(allow_vip_zones=False, orphan_avoidance_strict=True, orphan_audit_enabled=True)

@@ -17,6 +17,7 @@ _RECORD = struct.Struct(">16scQQIHH")
 _RULES = struct.Struct(">BQQIHIIIIIBBBIB")
 _STRETCH = struct.Struct(">HII")
 _ZONE_SPEC = struct.Struct(">III")
+_PAIRED_SEAT = struct.Struct(">IcH")
 _ID_BYTES = 16
 
 
@@ -126,6 +127,18 @@ def pack_zone_specs(specs: Iterable[tuple[int, int, int]]) -> bytes:
 
 def unpack_zone_specs(packed: bytes) -> tuple[tuple[int, int, int], ...]:
     return tuple(_ZONE_SPEC.iter_unpack(packed))
+
+
+def pack_accessibility(companion_percent: int, wheelchair_limit: int, audited: bool) -> bytes:
+    """The field `access` of `counts`."""
+    return bytes((companion_percent, wheelchair_limit, audited))
+
+
+def pack_paired_seats(seats: Iterable[tuple[int, bytes, Sequence[Pair]]]) -> bytes:
+    """Wheelchair and companion seats: ordinal, byte while free, and the seats that belong to each."""
+    return b"".join(
+        [_PAIRED_SEAT.pack(ordinal, letter, len(others)) + pack_pairs(others) for ordinal, letter, others in seats]
+    )
 
 
 def pack_rules(numbers: Sequence[int]) -> bytes:

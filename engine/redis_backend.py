@@ -81,11 +81,12 @@ class RedisBackend:
         return await self._hold("hold_seats", event, holder, wish)
 
     async def allocate_seats(
-        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int
+        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, accessible: bool = False
     ) -> HoldReply:
         if not all(0 <= zone < len(event.zones) for zone in zones):
             return _refused(Status.SEAT_NOT_FOUND)
-        return await self._hold("allocate_seats", event, holder, (_stretches(event, zones), b"%d" % count))
+        script = "allocate_accessible_seats" if accessible else "allocate_seats"
+        return await self._hold(script, event, holder, (_stretches(event, zones), b"%d" % count))
 
     async def offer_seats(
         self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, near: int, take: bool
@@ -94,6 +95,15 @@ class RedisBackend:
             return _refused(Status.SEAT_NOT_FOUND)
         wish = (_stretches(event, zones), b"%d" % count, b"%d" % near, b"%d" % take)
         return await self._hold("offer_seats", event, holder, wish)
+
+    async def decline_companions(
+        self, event: EventRef, hold_id: UUID, *, user_id: UUID, meta: bytes = b""
+    ) -> AdminReply:
+        keys = self._keys(event.organization_id, event.event_id)
+        status, now_ms, seq, seats = await self._run(
+            "decline_companions", keys, keys.scope, meta, user_id.bytes, hold_id.bytes
+        )
+        return AdminReply(Status(status), now_ms, self._position(keys, seq), unpack_pairs(seats))
 
     async def extend_holds(
         self,
@@ -183,7 +193,8 @@ class RedisBackend:
             if status != Status.DONE:
                 return AdminReply(Status(status), 0, self._position(keys, 0))
         config = _config(event)
-        return await self._administer("open_event", event, meta, *config, b"%d" % len(event.map), event.zone_specs)
+        layout = (b"%d" % len(event.map), event.zone_specs, event.accessibility, event.paired_seats)
+        return await self._administer("open_event", event, meta, *config, *layout)
 
     async def set_event_state(
         self, event: CompiledEvent, changed: EventDocument, *, meta: bytes = b""
@@ -196,7 +207,13 @@ class RedisBackend:
             if old.document.capacity != new.document.capacity
         ]
         reply = await self._administer(
-            "set_event_state", event, meta, event.version.encode(), *_config(compiled), pack_pairs(capacities)
+            "set_event_state",
+            event,
+            meta,
+            event.version.encode(),
+            *_config(compiled),
+            compiled.accessibility,
+            pack_pairs(capacities),
         )
         return reply, compiled if reply.status.succeeded else event
 

@@ -40,7 +40,14 @@ class HoldService(Protocol):
     ) -> HoldReply: ...
 
     async def allocate_seats(
-        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, ack: Ack = Ack.POSTGRES
+        self,
+        event: CompiledEvent,
+        holder: Holder,
+        *,
+        zones: Sequence[int],
+        count: int,
+        accessible: bool = False,
+        ack: Ack = Ack.POSTGRES,
     ) -> HoldReply: ...
 
     async def offer_seats(
@@ -54,6 +61,10 @@ class HoldService(Protocol):
         take: bool,
         ack: Ack = Ack.POSTGRES,
     ) -> HoldReply: ...
+
+    async def decline_companions(
+        self, event: EventRef, hold_id: UUID, *, user_id: UUID, meta: bytes = b"", ack: Ack = Ack.POSTGRES
+    ) -> AdminReply: ...
 
     async def extend_holds(
         self,

@@ -13,6 +13,7 @@ from holdfast.http import (
     admin_seats,
     catalogue,
     checkouts,
+    companions,
     event_layouts,
     events,
     health,
@@ -31,6 +32,7 @@ from holdfast.http.openapi import openapi_document, openapi_endpoint
 ENDPOINTS = [
     *reserve.endpoints,
     *holds.endpoints,
+    *companions.endpoints,
     *checkouts.endpoints,
     *events.endpoints,
     *event_layouts.endpoints,

@@ -22,7 +22,8 @@ _encode = msgspec.json.Encoder().encode
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What went wrong. `error` is the reason a program can rely on, `detail` a sentence for a person.
 
-    `current_status` is that of the seats named: held, sold (one of them at least), or blocked.
+    `current_status` is that of the seats named: held, sold (one of them at least), or blocked, as one
+    that is kept for somebody else is.
     """
 
     type: str
@@ -66,7 +67,7 @@ _OUTCOMES = {
     Status.EVENT_SALES_CLOSED: "Sales are not open now.",
     Status.BUSY: "Too much is going on right now. Try again in a moment.",
     Status.SEAT_NOT_FOUND: "The event has no such seat or zone.",
-    Status.SEAT_NOT_AVAILABLE: "The seat is sold or not for sale. Choose another one.",
+    Status.SEAT_NOT_AVAILABLE: "The seat is sold, kept for somebody, or not for sale. Choose another one.",
     Status.SEAT_HELD_BY_ANOTHER_USER: "Somebody else holds the seat. Choose another one.",
     Status.USER_LIMIT_EXCEEDED: "You hold as many seats as one person may. Buy or release some first.",
     Status.ADDRESS_LIMIT_EXCEEDED: "As many seats are held from your address as may be. Try again later.",
@@ -74,6 +75,7 @@ _OUTCOMES = {
     Status.BLOCK_AT_CAPACITY: "The zone is full. Choose another one.",
     Status.NO_AVAILABLE_SEATS: "There are not so many seats together. Choose fewer, or another zone.",
     Status.LEAVES_ORPHAN: "These seats would leave a single seat alone. Take that one too, or others.",
+    Status.WHEELCHAIR_LIMIT_EXCEEDED: "You hold as many wheelchair seats as one booking may have.",
     Status.HOLD_NOT_FOUND: "There is no such hold.",
     Status.HOLD_SOLD: "The hold was sold already.",
     Status.HOLD_RELEASED: "The hold was released.",

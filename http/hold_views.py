@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.engine.backend import StoredHold
-from holdfast.engine.layout import SEPARATOR, CompiledEvent
+from holdfast.engine.layout import SEPARATOR, CompiledEvent, SeatCategory
 from holdfast.engine.records import Pair
 from holdfast.http.holding import time_left
 
@@ -33,7 +33,11 @@ class HeldQuantity(msgspec.Struct, frozen=True):
 
 
 class HoldView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A hold, as its owner sees it."""
+    """A hold, as its owner sees it.
+
+    `companion_seat_ids` are the companion seats of its wheelchair seats that are not in it. While they are free, and
+    the zone is not almost full, they are kept for the owner, who may hold or decline them.
+    """
 
     hold_id: UUID
     event_id: UUID
@@ -46,6 +50,7 @@ class HoldView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cart_token: str | None = None
     checkout_id: str | None = None
     counter_offer: bool | None = None
+    companion_seat_ids: tuple[str, ...] = ()
     message: str | None = None
     durability: str | None = None
 
@@ -67,6 +72,7 @@ def hold_view(event: CompiledEvent, stored: StoredHold, now_ms: int) -> HoldView
         expires_in_seconds=left_s,
         cart_token=record.cart or None,
         checkout_id=record.checkout or None,
+        companion_seat_ids=companion_seat_ids(event, record.seats) if is_live or status == "converted" else (),
     )
 
 
@@ -74,6 +80,15 @@ def held_seats(event: CompiledEvent, seats: Iterable[Pair]) -> tuple[HeldSeat, .
     """Seats by zone and ordinal, described."""
     found = ((event.zones[zone].document.name, event.seat_at[ordinal]) for zone, ordinal in seats)
     return tuple(HeldSeat(seat.seat_id, block, seat.row, str(seat.number)) for block, seat in found)
+
+
+def companion_seat_ids(event: CompiledEvent, seats: Sequence[Pair]) -> tuple[str, ...]:
+    """The companion seats of wheelchair seats among some seats, without those that are among them."""
+    if not event.paired:
+        return ()
+    wheelchairs = (seat.value for seat in seats if event.seat_at[seat.value].category is SeatCategory.WHEELCHAIR)
+    companions = dict.fromkeys(each for ordinal in wheelchairs for each in event.paired[ordinal])
+    return tuple(event.seat_at[each.value].seat_id for each in companions if each not in seats)
 
 
 def describe_split(event: CompiledEvent, seats: Sequence[Pair]) -> str:

@@ -41,6 +41,7 @@ HOLD_ERRORS = (
         Status.SEAT_NOT_AVAILABLE,
         Status.SEAT_HELD_BY_ANOTHER_USER,
         Status.LEAVES_ORPHAN,
+        Status.WHEELCHAIR_LIMIT_EXCEEDED,
         Status.BLOCK_AT_CAPACITY,
         Status.HOLD_ID_REUSED,
         Status.HOLD_RELEASED,

@@ -18,6 +18,7 @@ from holdfast.http.hold_views import (
     HeldQuantity,
     HeldSeat,
     HoldView,
+    companion_seat_ids,
     describe_split,
     held_quantities,
     held_seats,
@@ -70,7 +71,9 @@ class Released(msgspec.Struct, frozen=True):
     summary="Hold several seats, places, or the best available",
     description="All or nothing. Name seats and quantities, or ask for the best available seats of a zone, or of "
     "zones in order of preference. A group that cannot sit together is split between neighbouring rows, if the event "
-    "allows it; `message` says how. What you hold already is not held again: the new hold covers the rest. Where the "
+    "allows it; `message` says how. Wheelchair and companion seats are given only to who asks for `accessible` "
+    "ones or names them; holding a wheelchair seat keeps its free companion seats for you. What you hold already is "
+    "not held again: the new hold covers the rest. Where the "
     "system chooses the seats of an event, named ones are answered with the best as many of their zones. With "
     "`counter_offer` a request for seats that are not to be had names the nearest free block of as many, in a zone of "
     "the same type and price, or holds it: a 409 with `counter_offer`, or a 201 with `counter_offer` true.",
@@ -125,6 +128,7 @@ async def hold(call: Call, body: HoldRequest) -> web.StreamResponse:
             expires_in_seconds=left_s,
             cart_token=body.cart_token or None,
             counter_offer=countered or None,
+            companion_seat_ids=companion_seat_ids(event, reply.seats),
             message=_say(event, wish, reply, countered=countered),
             durability=durability(reply.position, ack),
         ),
@@ -284,7 +288,9 @@ async def _restrict(call: Call, event: CompiledEvent, wish: Wish, body: HoldRequ
 async def _ask(call: Call, event: CompiledEvent, wish: Wish, holder: Holder, ack: Ack) -> HoldReply:
     holds = call.app[holds_key]
     if wish.count:
-        return await holds.allocate_seats(event, holder, zones=wish.zones, count=wish.count, ack=ack)
+        return await holds.allocate_seats(
+            event, holder, zones=wish.zones, count=wish.count, accessible=wish.accessible, ack=ack
+        )
     return await holds.hold_seats(event, holder, seats=wish.seats, quantities=wish.quantities, ack=ack)
 
 

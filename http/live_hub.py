@@ -16,8 +16,9 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.engine.layout import CompiledEvent
+from holdfast.engine.layout import FREE_COMPANION, CompiledEvent
 from holdfast.engine.telemetry import live_dropped, live_readers
+from holdfast.http.kept_seats import KeptSeats
 from holdfast.http.occupancy import Occupied
 from holdfast.http.seat_lists import SeatMap, zones_of
 from holdfast.persistence.feed import Change, FeedState, Told
@@ -36,13 +37,9 @@ QUEUE_MAX = 64
 RETRY_MS = 2_000
 
 _RETRY_S = 0.2
-_LETTERS = {
-    "seat_held": b"h"[0],
-    "seat_released": b"."[0],
-    "seat_sold": b"s"[0],
-    "seats_blocked": b"b"[0],
-    "seats_unblocked": b"."[0],
-}
+# What becomes of a seat; one that comes free gets the letter of its kind.
+_LETTERS = {"seat_held": b"h"[0], "seat_sold": b"s"[0], "seats_blocked": b"b"[0]}
+_FREEING = ("seat_released", "seats_unblocked")
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +64,11 @@ class LivePlaces(msgspec.Struct, frozen=True):
 
 
 class LiveChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One change as readers see it. Whose it is they never see."""
+    """One change as readers see it. Whose it is they never see.
+
+    Beside what happens to seats there are `companions_declined`, with wheelchair seats, and what follows for companion
+    seats: `companions_kept` and `companions_freed`.
+    """
 
     event: str
     seat_ids: tuple[str, ...]
@@ -163,6 +164,9 @@ class Topic:
         self._map = bytearray()
         self._snapshot: bytes | None = None
         self._offsets: dict[str, int] = {}
+        self._declined: set[str] = set()
+        self._keeper = KeptSeats(event)
+        self._kept: frozenset[int] = frozenset()
 
     @property
     def scope(self) -> tuple[UUID, UUID]:
@@ -170,14 +174,18 @@ class Topic:
 
     def load(self, state: FeedState) -> None:
         self.state = state
-        self._map = bytearray(state.map)
+        # Which seats are kept follows from the others.
+        self._map = bytearray(state.map.replace(b"c", FREE_COMPANION))
+        self._declined = set(state.declined)
+        self._kept = self._keeper.among(self._map, self._declined)
         self._offsets = {seat_id: offset for offset, seat_id in enumerate(self.event.seats)}
         self._snapshot = None
 
     def know(self, event: CompiledEvent) -> None:
         """The event as it is configured now; its seats never change."""
         if event.version != self.event.version:
-            self.event, self._snapshot = event, None
+            self.event, self._snapshot, self._keeper = event, None, KeptSeats(event)
+            self._kept = self._keeper.among(self._map, self._declined)
 
     def hear(self, totals: Figures) -> None:
         if self.state is not None:
@@ -187,27 +195,50 @@ class Topic:
         """Take changes in, and tell the readers of them in one message."""
         assert self.state is not None
         for change in changes:
-            letter = _LETTERS[change.event]
+            if change.event == "companions_declined":
+                self._declined.update(change.payload.seat_ids)
+                continue
             for seat_id in change.payload.seat_ids:
                 if (offset := self._offsets.get(seat_id)) is not None:
-                    self._map[offset] = letter
+                    self._map[offset] = self._letter(change.event, seat_id)
+            if change.event in ("seat_held", *_FREEING):
+                self._declined.difference_update(change.payload.seat_ids)
         self.state = msgspec.structs.replace(self.state, position=changes[-1].position)
         self._snapshot = None
-        message = self.encode(changes)
+        message = self.encode(changes, self._consequences(changes[-1].payload.timestamp))
         self.readers = {reader for reader in self.readers if reader.offer(message)}
 
-    def encode(self, changes: Sequence[Change]) -> bytes:
+    def encode(self, changes: Sequence[Change], consequences: Sequence[LiveChange] = ()) -> bytes:
         """Changes as one message, whose id is the position of the last."""
         assert self.state is not None
-        told = LiveChanges(tuple(self._tell(change) for change in changes), Occupied.of(self.state.totals))
-        return frame("changes", told, changes[-1].position)
+        told = (*(self._tell(change) for change in changes), *consequences)
+        return frame("changes", LiveChanges(told, Occupied.of(self.state.totals)), changes[-1].position)
+
+    def _letter(self, change: str, seat_id: str) -> int:
+        if change not in _FREEING:
+            return _LETTERS[change]
+        return self.event.seat_at[self.event.seats[seat_id].value].category.free_letter[0]
+
+    def _consequences(self, timestamp: str) -> list[LiveChange]:
+        """What has changed for companion seats that nobody has."""
+        before, self._kept = self._kept, self._keeper.among(self._map, self._declined)
+        freed = {place for place in before - self._kept if self._map[place] == FREE_COMPANION[0]}
+        seat_ids = list(self.event.seats) if freed or self._kept - before else []
+        return [
+            LiveChange(event=name, seat_ids=tuple(seat_ids[place] for place in sorted(places)), timestamp=timestamp)
+            for name, places in (("companions_kept", self._kept - before), ("companions_freed", freed))
+            if places
+        ]
 
     def snapshot(self) -> bytes:
         """The event as it is, as one message; encoded again only after a change."""
         assert self.state is not None
         if self._snapshot is None:
             occupied = Occupied.of(self.state.totals)
-            zones, letters = zones_of(self.event), self._map.decode()
+            shown = bytearray(self._map)
+            for place in self._kept:
+                shown[place] = b"c"[0]
+            zones, letters = zones_of(self.event), shown.decode()
             told = LiveSnapshot(self.event.event_id, self.event.version, zones, letters, occupied)
             self._snapshot = frame("snapshot", told, self.state.position)
         return self._snapshot
@@ -322,7 +353,8 @@ class Hub:
         # Joined before anything is awaited: what comes from here on is in line, and what came before is at hand.
         topic.readers.add(reader)
         position = topic.state.position
-        if after is None or after > position:
+        # What followed for companion seats at the time is not written down, so whoever missed it sees everything anew.
+        if after is None or after > position or (topic.event.paired and after < position):
             reader.begin(topic.snapshot())
             return
         missed = await self._source.changes(*topic.scope, after=after, limit=RESUMED_MAX + 1)

@@ -14,6 +14,7 @@ from holdfast.engine.status import Status
 from holdfast.engine.telemetry import HOT, REDIS, count_hold
 from holdfast.http.endpoints import BUYERS, Call, Endpoints, parse_uuid
 from holdfast.http.errors import Refused, problem, reason_of
+from holdfast.http.hold_views import companion_seat_ids
 from holdfast.http.holding import (
     HOLD_ERRORS,
     LIMIT_HEADERS,
@@ -44,8 +45,11 @@ class ReserveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cart_token: CartToken = ""
 
 
-class Reserved(msgspec.Struct, frozen=True):
-    """A seat that is held for the caller. `durability` says where that is known for sure."""
+class Reserved(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A seat that is held for the caller. `durability` says where that is known for sure.
+
+    `companion_seat_ids` are the companion seats of a wheelchair seat, kept for the caller while they are free.
+    """
 
     hold_id: UUID
     seat_id: str
@@ -59,6 +63,7 @@ class Reserved(msgspec.Struct, frozen=True):
     expires_in_seconds: int
     message: str
     durability: str
+    companion_seat_ids: tuple[str, ...] = ()
 
 
 @endpoints.post(
@@ -126,6 +131,7 @@ async def reserve(call: Call, body: ReserveRequest) -> web.StreamResponse:
             if already
             else f"Seat reserved for {left}. Proceed to checkout.",
             durability=durability(reply.position, ack),
+            companion_seat_ids=companion_seat_ids(event, (seat,)),
         ),
     )
 

@@ -9,7 +9,15 @@ import msgspec
 from holdfast.engine.layout import SEPARATOR, CompiledEvent
 
 # What a letter of the map stands for.
-STATUSES = {b"."[0]: "available", b"h"[0]: "held", b"s"[0]: "sold", b"b"[0]: "blocked", b"c"[0]: "companion"}
+STATUSES = {
+    b"."[0]: "available",
+    b"w"[0]: "available",
+    b"a"[0]: "available",
+    b"h"[0]: "held",
+    b"s"[0]: "sold",
+    b"b"[0]: "blocked",
+    b"c"[0]: "kept",
+}
 
 _WORDS = {letter: word.encode() for letter, word in STATUSES.items()}
 _encode = msgspec.json.encode
@@ -24,7 +32,7 @@ class ZoneSeats(msgspec.Struct, frozen=True):
 
 
 class ListedSeat(msgspec.Struct, frozen=True):
-    """A seat and whether it can be had."""
+    """A seat and whether it can be had; one that is kept only by the buyer of its wheelchair seat."""
 
     seat_id: str
     zone_id: str
@@ -45,7 +53,8 @@ class SeatList(msgspec.Struct, frozen=True):
 class SeatMap(msgspec.Struct, frozen=True):
     """The same in short: a letter for each seat, in the same order.
 
-    `.` is available, `h` held, `s` sold, `b` blocked and `c` kept for a companion.
+    `.` is available, `w` an available wheelchair seat, `a` an available companion seat, `h` held, `s` sold, `b`
+    blocked, and `c` a companion seat that is kept for the buyer of its wheelchair seat.
     """
 
     event_id: UUID

@@ -41,6 +41,9 @@ class BestAvailable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tuple[Id, ...], Meta(max_length=ZONES_MAX, description="zones with seats, in order of preference")
     ] = ()
     pricing_rule_id: Annotated[Id | None, Meta(description="only zones with this price")] = None
+    accessible: Annotated[
+        bool, Meta(description="a wheelchair seat, and for the rest of the count companion seats of it")
+    ] = False
 
 
 class CounterOffer(StrEnum):
@@ -75,6 +78,7 @@ class Wish(msgspec.Struct, frozen=True):
     count: int = 0
     # Whether the zones are all that there are of some kind, rather than those that somebody named.
     any_zone: bool = False
+    accessible: bool = False
 
     @property
     def units(self) -> dict[int, int]:
@@ -108,6 +112,8 @@ def find_wish(event: CompiledEvent, body: HoldRequest) -> Wish:
         wish = Wish(find_seats(event, body.seats), quantities)
     if body.counter_offer and wish.quantities:
         raise Refused(problem("invalid_request", "A counter-offer is made for seats, not for places."))
+    if body.counter_offer and wish.accessible:
+        raise Refused(problem("invalid_request", "There is no counter-offer for wheelchair seats."))
     return wish
 
 
@@ -124,11 +130,14 @@ def _find_best(event: CompiledEvent, best: BestAvailable) -> Wish:
         if not priced:
             raise Refused(problem(reason_of(Status.SEAT_NOT_FOUND), "No such zone has this price."))
         if not named:
-            return Wish(zones=tuple(priced[:ZONES_MAX]), count=best.count, any_zone=True)
+            few = tuple(priced[:ZONES_MAX])
+            return Wish(zones=few, count=best.count, any_zone=True, accessible=best.accessible)
         zones = tuple(priced)
     seatless = [zone for zone in zones if not event.zones[zone].document.zone_type.seated]
     if not seatless:
-        return Wish(zones=zones, count=best.count)
+        return Wish(zones=zones, count=best.count, accessible=best.accessible)
+    if best.accessible:
+        raise Refused(problem("invalid_request", "An accessible choice needs zones with seats."))
     if len(zones) > 1:
         names = tuple(event.zones[zone].document.zone_id for zone in seatless)
         raise Refused(problem("invalid_request", "Zones to choose from must have seats.", zones=names))

@@ -115,16 +115,7 @@ end
 
 local zone = zone_names[chosen]
 zone_names, counts = { zone }, { event_version, counts[chosen + 1] }
-if short ~= '' then
-  -- What other zones lack is of no concern.
-  local lacking_here = ''
-  for at = 1, #short, PAIR_BYTES do
-    if struct.unpack(PAIR, short, at) == zone then
-      lacking_here = string.sub(short, at, at + PAIR_BYTES - 1)
-    end
-  end
-  short = lacking_here
-end
+-- @include lacking_here
 if short ~= '' or #due_ids > 0 then
   -- @include make_room
 end

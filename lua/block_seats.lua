@@ -1,7 +1,8 @@
 #!lua
 -- Takes seats, or general-admission places, out of sale: all or none.
 --
--- Guarantees: a held or sold seat is never blocked; blocking again changes nothing; a refusal writes nothing.
+-- Guarantees: a held or sold seat is never blocked; blocking again changes nothing; a refusal writes nothing. A
+-- companion seat that is kept for somebody is free, and may be blocked.
 --
 -- Keys:
 --   1 open   string  the fence: the epoch, while this shard serves it
@@ -74,9 +75,9 @@ end
 for _, seat in ipairs(seats) do
   local byte = call('GETRANGE', KEY_MAP, seat[2], seat[2])
   local _, zone_seats = zone_counters(seat[1])
-  if not string.find(byte, '^[.hsbc]$') or not zone_seats or zone_seats == 0 then
+  if not string.find(byte, '^[.hsbwa]$') or not zone_seats or zone_seats == 0 then
     refuse(SEAT_NOT_FOUND, seat[3], nil)
-  elseif byte == 's' or byte == 'c' then
+  elseif byte == 's' then
     refuse(SEAT_NOT_AVAILABLE, seat[3], nil)
   elseif byte ~= 'b' and find_lost_seats(seat[3]) ~= '' then
     refuse(SEAT_HELD_BY_ANOTHER_USER, seat[3], nil)

@@ -59,6 +59,7 @@ elseif event_state == 'cancelled' then
 end
 
 -- @include find_lost_seats
+-- @include note_takers
 local outcomes, origins, from_held, taken_again, sold_units, last_seq = {}, {}, {}, {}, {}, 0
 local lost_seats, to_sell = {}, {}
 for i = 1, #ids do
@@ -81,7 +82,7 @@ for i = 1, #ids do
   else
     origins[#origins + 1], to_sell[#to_sell + 1] = hold.state, i
     if hold.state == STATE_EXPIRED then
-      local lost = find_lost_seats(hold.seats)
+      local lost = find_lost_seats(hold.seats, hold.user)
       outcomes[i] = lost ~= '' and SEATS_LOST or DONE
       lost_seats[#lost_seats + 1] = lost
       count_zones(taken_again, hold.seats, hold.quantities)
@@ -128,7 +129,11 @@ for i, index in ipairs(to_sell) do
   seats[i], quantities[i] = sold[i].seats, sold[i].quantities
 end
 append_log('sell', table.concat(sold_ids), pack_blocks(sold) .. table.concat(origins) .. '\n' .. ARG_SALE)
+local has_wheelchairs = call('HEXISTS', KEY_COUNTS, 'access') == 1
 for i, hold in ipairs(sold) do
+  if has_wheelchairs and hold.state == STATE_EXPIRED then
+    note_takers(hold.seats, hold.user)
+  end
   hold.state, hold.seq, hold.checkout = STATE_SOLD, shard_seq, ARG_SALE
   call('HSET', KEY_HOLDS, sold_ids[i], write_record(hold))
   call('ZREM', KEY_EXPIRY, sold_ids[i])

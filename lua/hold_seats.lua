@@ -2,7 +2,8 @@
 -- Holds named seats and general-admission quantities for one user, all or nothing.
 --
 -- Guarantees: a seat has at most one live hold; a zone never exceeds its capacity; the same hold id never holds twice;
--- a refusal writes nothing. What the user already holds is not held again: the new hold covers the rest.
+-- a refusal writes nothing. What the user already holds is not held again: the new hold covers the rest. A companion
+-- seat that is kept for the buyer of its wheelchair seat is not available to others.
 --
 -- Keys:
 --   1 open   string  the fence: the epoch, while this shard serves it
@@ -39,10 +40,10 @@
 -- Statuses, in order of precedence:
 --   fenced, invalid_request, too_many_seats, event_not_found, hold_id_reused, hold_released, hold_expired, repeated,
 --   stale_config, event_unavailable, event_not_available, event_sales_closed, busy, seat_not_found,
---   seat_not_available, seat_held_by_another_user, already_held, leaves_orphan, user_limit_exceeded,
---   address_limit_exceeded, rate_limit_exceeded, block_at_capacity, done
+--   seat_not_available, seat_held_by_another_user, already_held, wheelchair_limit_exceeded, leaves_orphan,
+--   user_limit_exceeded, address_limit_exceeded, rate_limit_exceeded, block_at_capacity, done
 -- Log: expire for holds past their time on the seats, and for others where a zone lacked room, then hold, with the
--- seats left alone where these are noted.
+-- seats left alone where these are noted; accessible after one that has wheelchair seats, where the audit wants that.
 -- Cost: O(units): at most 100 units, 100 due and 64 overdue holds, and 128 earlier holds of the same holder. One entry
 -- of the log in 128 also looks at 4,096 bytes of the map.
 
@@ -86,6 +87,9 @@ end
 if own_hold then
   -- @include leave_out_own_seats
 end
+if wheelchairs then
+  -- @include wheelchair_limit
+end
 local orphans = ''
 if (orphans_refused == 1 or orphans_noted == 1) and seats ~= '' then
   -- @include seats_coming_free
@@ -117,4 +121,8 @@ if shard_seq % HOLDS_PER_LOOK == 0 then
     note_taken_runs(block, block)
   end
 end
-return { DONE, ARG_HOLD, ends_ms, now_ms, shard_seq, seats, quantities }
+local hold_seq = shard_seq
+if wheelchairs then
+  -- @include book_wheelchairs
+end
+return { DONE, ARG_HOLD, ends_ms, now_ms, hold_seq, seats, quantities }

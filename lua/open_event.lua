@@ -22,6 +22,8 @@
 --   6 closes_ms int    when sales close, ms since 1970, 0 for never
 --   7 length    int    bytes of the map, 0 when all zones are general admission
 --   8 zones     bytes  capacity, first ordinal, bytes in the map (0: general admission), 4 bytes each; up to 1,000
+--   9 access    bytes  the policy for wheelchair seats, see include/event_config.lua; empty for an event without
+--   10 paired    bytes  wheelchair and companion seats: ordinal, byte, how many seats belong to it, these as pairs
 -- Reply:
 --   1 status int  one of the statuses
 --   2 now_ms int  the server's clock
@@ -42,9 +44,11 @@ local MAX_ORDINAL = 16777215
 local ZONE_SPEC = '>I4I4I4'
 local ZONE_SPEC_BYTES = 12
 local MAX_ZONES_BYTES = 12000
+local PAIRED_SEAT = '>I4c1I2'
+local MAX_PAIRED_BYTES = 1048576
 local length = integer(ARG_LENGTH, 0, MAX_ORDINAL)
 if not config_well_formed or not length or #ARG_ZONES == 0 or #ARG_ZONES % ZONE_SPEC_BYTES ~= 0
-  or #ARG_ZONES > MAX_ZONES_BYTES then
+  or #ARG_ZONES > MAX_ZONES_BYTES or #ARG_PAIRED > MAX_PAIRED_BYTES or (ARG_ACCESS == '') ~= (ARG_PAIRED == '') then
   return { INVALID_REQUEST, now_ms, 0 }
 end
 local open_version = call('HGET', KEY_COUNTS, 'version')
@@ -70,11 +74,16 @@ for at = 1, #ARG_ZONES, ZONE_SPEC_BYTES do
   fields[#fields + 1] = (at - 1) / ZONE_SPEC_BYTES
   fields[#fields + 1] = struct.pack(ZONE, capacity, bytes - separators, 0, 0, blocked)
 end
+if ARG_PAIRED ~= '' then
+  -- @include paired_seats
+end
 
 -- @include append_log
 append_log('open', '', table.concat({ ARG_VERSION, ARG_STATE, ARG_OPENS_MS, ARG_CLOSES_MS, ARG_LENGTH }, ' ')
   .. '\n' .. ARG_ZONES)
-call('HSET', KEY_COUNTS, unpack(fields))
+for at = 1, #fields, 1000 do
+  call('HSET', KEY_COUNTS, unpack(fields, at, math.min(at + 999, #fields)))
+end
 if length > 0 then
   call('RENAME', KEY_LOADING, KEY_MAP)
   call('SETRANGE', KEY_OWNERS, length * ID_BYTES - 1, '\0')

@@ -9,6 +9,8 @@
 --   3 mark   string  number of the last log entry that is persisted
 --   4 counts hash    configuration and the counters of each zone
 --   5 map    string  one byte per seat
+--   6 owners string  sixteen bytes per seat: the hold that has it
+--   7 expiry zset    live holds by the time they end, ms
 -- Arguments:
 --   1 want_map int  1 for the map, else 0
 -- Reply:
@@ -20,11 +22,11 @@
 --   6 opens_ms  text   when sales open, 0 for always
 --   7 closes_ms text   when sales close, 0 for never
 --   8 zones     bytes  zone, capacity, seats, held, sold, blocked of each zone, 2 and 5 times 4 bytes
---   9 map       bytes  one byte per seat, or empty
+--   9 map       bytes  one byte per seat, or empty; 'c' for a companion seat that is kept for somebody
 -- Statuses, in order of precedence:
 --   fenced, invalid_request, event_not_found, done
 -- Log: nothing.
--- Cost: O(zones), and O(bytes of the map) on request.
+-- Cost: O(zones), and O(bytes of the map and companion seats) on request.
 
 -- @include status
 -- @include layout
@@ -48,5 +50,8 @@ for i = 1, #stored, 2 do
   end
 end
 local map = ARG_WANT_MAP == '1' and call('GET', KEY_MAP) or ''
+if map ~= '' and config.access then
+  -- @include show_kept_seats
+end
 return { DONE, now_ms, shard_seq, config.version, config.state, config.opens_ms, config.closes_ms, table.concat(zones),
   map }

@@ -18,7 +18,8 @@
 --   5 state      text   draft, published, live, closed, cancelled or archived
 --   6 opens_ms   int    when sales open, ms since 1970, 0 for always
 --   7 closes_ms  int    when sales close, ms since 1970, 0 for never
---   8 capacities pairs  zone and new capacity, packed, up to 1,000; may be empty
+--   8 access     bytes  the policy for wheelchair seats, see include/event_config.lua; empty for an event without
+--   9 capacities pairs  zone and new capacity, packed, up to 1,000; may be empty
 -- Reply:
 --   1 status int  one of the statuses
 --   2 now_ms int  the server's clock
@@ -58,6 +59,9 @@ for _, change in ipairs(capacities) do
     return { INVALID_REQUEST, now_ms, 0 }
   end
   fields[#fields + 1], fields[#fields + 2] = change[1], struct.pack(ZONE, change[2], seats, held, sold, blocked)
+end
+if ARG_ACCESS ~= '' then
+  fields[#fields + 1], fields[#fields + 2] = 'access', ARG_ACCESS
 end
 -- @include append_log
 append_log('state', '', table.concat({ ARG_VERSION, ARG_STATE, ARG_OPENS_MS, ARG_CLOSES_MS }, ' ')

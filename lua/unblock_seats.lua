@@ -46,7 +46,7 @@ elseif event_version ~= ARG_VERSION then
   return { STALE_CONFIG, now_ms, 0, '', '' }
 end
 -- @include append_log
--- @include write_seats
+-- @include free_seats
 -- @include count_zones
 -- @include move_units
 -- @include negate
@@ -57,7 +57,7 @@ local blocked_seats, unknown, unknown_zones = {}, {}, {}
 for _, seat in ipairs(seats) do
   local byte = call('GETRANGE', KEY_MAP, seat[2], seat[2])
   local _, zone_seats = zone_counters(seat[1])
-  if not string.find(byte, '^[.hsbc]$') or not zone_seats or zone_seats == 0 then
+  if not string.find(byte, '^[.hsbwa]$') or not zone_seats or zone_seats == 0 then
     unknown[#unknown + 1] = seat[3]
   elseif byte == 'b' then
     blocked_seats[#blocked_seats + 1] = seat[3]
@@ -81,7 +81,7 @@ end
 
 local changed, places = table.concat(blocked_seats), table.concat(unblocked)
 append_log('unblock', '', pack_blocks({ { seats = changed, quantities = places } }))
-write_seats(changed, '.')
+free_seats(changed)
 note_free_runs(changed)
 move_units({}, {}, negate(count_zones({}, changed, places)))
 return { DONE, now_ms, shard_seq, changed, places }

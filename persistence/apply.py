@@ -10,7 +10,9 @@ import asyncpg
 import msgspec
 
 from holdfast.persistence.operations import (
+    Accessible,
     Administer,
+    Decline,
     End,
     Extend,
     Hold,
@@ -219,6 +221,41 @@ async def _apply_sales(connection: asyncpg.Connection, sales: Sequence[Sell]) ->
     return _rejections(refused, {hold_id: sale for sale in sales for hold_id in sale.entry.hold_ids})
 
 
+async def _note_bookings(connection: asyncpg.Connection, bookings: Sequence[Accessible]) -> list[Rejection]:
+    for booking in bookings:
+        (hold_id,), caller = booking.entry.hold_ids, booking.caller
+        await connection.execute(
+            query("note_accessible_booking"),
+            hold_id,
+            booking.entry.event_id,
+            [seat.value for seat in booking.wheelchairs],
+            [seat.value for seat in booking.kept],
+            moment(booking.entry.at_ms),
+            caller.address,
+            caller.user_agent,
+            caller.request_id,
+        )
+    return []
+
+
+async def _apply_declines(connection: asyncpg.Connection, declines: Sequence[Decline]) -> list[Rejection]:
+    for decline in declines:
+        (hold_id,), entry, caller = decline.entry.hold_ids, decline.entry, decline.caller
+        await connection.execute(
+            query("apply_decline"),
+            hold_id,
+            entry.event_id,
+            [seat.value for seat in decline.wheelchairs],
+            moment(entry.at_ms),
+            entry.epoch,
+            entry.seq,
+            caller.address,
+            caller.user_agent,
+            caller.request_id,
+        )
+    return []
+
+
 async def _administer(connection: asyncpg.Connection, operation: Administer) -> list[Rejection]:
     entry, caller = operation.entry, operation.caller
     number = f"{entry.epoch}-{entry.seq}"
@@ -285,5 +322,7 @@ _APPLIERS: _Appliers = (
     (Hold, _apply_holds),
     (Extend, _apply_extensions),
     (Sell, _apply_sales),
+    (Decline, _apply_declines),
+    (Accessible, _note_bookings),
 )
 _OPTIMISTIC_APPLIERS: _Appliers = tuple((kind, _place_holds if kind is Hold else apply) for kind, apply in _APPLIERS)

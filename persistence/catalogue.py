@@ -14,7 +14,14 @@ import msgspec
 from holdfast.engine.audit import Actor
 from holdfast.engine.backend import EventRef
 from holdfast.engine.keys import shard_of
-from holdfast.engine.layout import CompiledEvent, EventDocument, ZoneDocument, compile_event
+from holdfast.engine.layout import (
+    CompiledEvent,
+    EventDocument,
+    GroupType,
+    SeatGroupDocument,
+    ZoneDocument,
+    compile_event,
+)
 from holdfast.engine.records import ZoneCounts
 from holdfast.persistence.fence import SHARD_LOCKS
 from holdfast.persistence.pool import Connection
@@ -37,6 +44,7 @@ _SEAT_COLUMNS = (
     "number",
     "category",
     "status",
+    "companion_of",
 )
 
 
@@ -215,6 +223,7 @@ async def insert_seats(connection: Connection, event: CompiledEvent, *, without:
 
 def _seat_records(event: CompiledEvent, without: Container[int]) -> Iterator[tuple[object, ...]]:
     blocked = event.document.blocked_seat_ids
+    companions = event.companions
     for ordinal, seat in event.seat_at.items():
         if ordinal in without:
             continue
@@ -228,6 +237,7 @@ def _seat_records(event: CompiledEvent, without: Container[int]) -> Iterator[tup
             seat.number,
             seat.category,
             "blocked" if seat.seat_id in blocked else "available",
+            companions.get(ordinal),
         )
 
 
@@ -280,7 +290,14 @@ def _difference(old: EventDocument, new: EventDocument) -> str | None:
     for index, (before, after) in enumerate(zip(old.zones, new.zones, strict=True)):
         if before.seats != after.seats:
             return f"zones[{index}].seats"
+    if _pairs(old.seat_groups) != _pairs(new.seat_groups):
+        return "seat_groups"
     return None if old.blocked_seat_ids == new.blocked_seat_ids else "blocked_seat_ids"
+
+
+def _pairs(groups: tuple[SeatGroupDocument, ...]) -> list[tuple[str, ...]]:
+    """The wheelchair pairs, by which companion seats are kept."""
+    return [group.seat_ids for group in groups if group.group_type is GroupType.WHEELCHAIR_PAIR]
 
 
 def _identity(zone: ZoneDocument) -> tuple[object, ...]:

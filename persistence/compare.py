@@ -23,7 +23,7 @@ from holdfast.persistence.redis_event import RedisEvent
 
 GRACE_MS = 60_000
 
-_STATUSES = {ord("."): "available", ord("c"): "available", ord("h"): "held", ord("s"): "sold", ord("b"): "blocked"}
+_STATUSES = {ord("h"): "held", ord("s"): "sold", ord("b"): "blocked"}
 _STATES = {"h": "live", "s": "sold", "r": "released", "x": "expired"}
 
 
@@ -113,6 +113,7 @@ class _Comparison:
         yield from self._compare_configuration()
         yield from self._compare_zones()
         yield from self._compare_seats()
+        yield from self._compare_wheelchairs()
         yield from self._compare_holds()
 
     def _may_differ_for_now(self, hold_id: UUID) -> bool:
@@ -169,11 +170,27 @@ class _Comparison:
             if row is None:
                 yield subject, "is missing in Postgres"
                 continue
-            status = _STATUSES.get(seat_map[ordinal], f"byte {seat_map[ordinal]}")
+            is_free = seat_map[ordinal : ordinal + 1] == seat.category.free_letter
+            status = "available" if is_free else _STATUSES.get(seat_map[ordinal], f"byte {seat_map[ordinal]}")
             if status != row.status:
                 yield subject, f"{status} in Redis, {row.status} in Postgres"
             elif status in ("held", "sold") and self._redis.owner(ordinal) != row.hold_id:
                 yield subject, f"of hold {self._redis.owner(ordinal)} in Redis, of {row.hold_id} in Postgres"
+
+    def _compare_wheelchairs(self) -> Iterator[tuple[str, str]]:
+        """Who took the wheelchair seats that both have as taken, which decides for whom companion seats are kept."""
+        if self._redis.counts.access != self._event.accessibility:
+            yield "configuration", "the rules for wheelchair seats are others in Redis"
+        for ordinal, taker in self._postgres.takers.items():
+            byte = self._redis.map[ordinal : ordinal + 1]
+            if ordinal in self._moving.ordinals or ordinal in self._excused_ordinals or byte not in (b"h", b"s"):
+                continue
+            here = self._redis.counts.takers.get(ordinal)
+            subject = f"seat {self._event.seat_at[ordinal].seat_id}"
+            if here is None or here.user_id != taker.user_id:
+                yield subject, "was taken by another user in Redis"
+            elif here.declined != taker.declined and self._redis.owner(ordinal) not in self._moving.holds:
+                yield subject, f"its companion seats are {'' if here.declined else 'not '}declined in Redis"
 
     def _compare_holds(self) -> Iterator[tuple[str, str]]:
         for hold_id in self._redis.unreadable:

@@ -118,7 +118,12 @@ def _is_settled(hold: ExpectedHold, row: Any) -> bool:
 
 
 def _wrong_state(hold: ExpectedHold, row: Any) -> Iterator[str]:
-    expected = {"ends_ms": hold.ends_ms, "checkout": hold.checkout, "extension": hold.extension}
+    expected = {
+        "ends_ms": hold.ends_ms,
+        "checkout": hold.checkout,
+        "extension": hold.extension,
+        "declined": hold.declined,
+    }
     if row["status"] == hold.status and hold.status in ("converted", "cancelled"):
         expected["ended_ms"] = hold.ended_ms
         if row["reason"] != hold.reason:
@@ -237,6 +242,7 @@ def _state(hold: ExpectedHold) -> tuple[Any, ...]:
         hold.last.epoch,
         hold.last.seq,
         moment(hold.last.at_ms),
+        hold.declined,
     )
 
 

@@ -29,6 +29,7 @@ EVENTS = {
     "SeatSold": "seat_sold",
     "SeatsBlocked": "seats_blocked",
     "SeatsUnblocked": "seats_unblocked",
+    "CompanionsDeclined": "companions_declined",
 }
 
 _ASK_S = 5.0
@@ -64,11 +65,15 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class FeedState(msgspec.Struct, frozen=True):
-    """An event's seats at a position of its feed, a letter each in the order of the layout, and how full it is."""
+    """An event's seats at a position of its feed, a letter each in the order of the layout, and how full it is.
+
+    `declined` are the wheelchair seats whose buyers do not want the companion seats.
+    """
 
     position: int
     map: bytes
     totals: Figures
+    declined: frozenset[str] = frozenset()
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True):
@@ -81,10 +86,22 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
     sold: int
     blocked: int
     free: int
+    wheelchair: int = 0
+    companion: int = 0
+    kept: int = 0
 
     @property
     def totals(self) -> Figures:
-        return Figures.of(capacity=self.capacity, held=self.held, sold=self.sold, blocked=self.blocked, free=self.free)
+        return Figures.of(
+            capacity=self.capacity,
+            held=self.held,
+            sold=self.sold,
+            blocked=self.blocked,
+            free=self.free,
+            wheelchair=self.wheelchair,
+            companion=self.companion,
+            kept=self.kept,
+        )
 
 
 read_payload = msgspec.json.Decoder(Payload).decode
@@ -95,7 +112,16 @@ def told_of(counted: Occupancy) -> str:
     """The message for followers about an event that was just counted."""
     total = counted.total
     told = Told(
-        counted.organization_id, counted.event_id, total.capacity, total.held, total.sold, total.blocked, total.free
+        counted.organization_id,
+        counted.event_id,
+        total.capacity,
+        total.held,
+        total.sold,
+        total.blocked,
+        total.free,
+        total.wheelchair,
+        total.companion,
+        total.kept,
     )
     return msgspec.json.encode(told).decode()
 
@@ -111,7 +137,7 @@ class Feed:
         async with self._pool.acquire() as connection, frozen(connection):
             row = await connection.fetchrow(query("read_feed_map"), organization_id, event_id)
             counted = await occupancy(connection, organization_id, event_id)
-        return FeedState(row["position"], row["map"].encode(), counted.total)
+        return FeedState(row["position"], row["map"].encode(), counted.total, frozenset(row["declined"]))
 
     async def changes(self, organization_id: UUID, event_id: UUID, *, after: int, limit: int) -> Sequence[Change]:
         """The first changes after a position. A row that no persister has written changes no seat."""

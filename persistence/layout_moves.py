@@ -258,6 +258,8 @@ async def _rewrite(connection: Connection, journey: _Journey) -> None:
         [journey.new_status(ordinal) for ordinal in journey.seats],
     )
     await insert_seats(connection, after, without=frozenset(places))
+    pairs = [(companion, wheelchair) for companion, others in after.companions.items() for wheelchair in others]
+    await connection.execute(query("pair_seats"), *scope, [pair[0] for pair in pairs], [pair[1] for pair in pairs])
     await connection.fetch(query("settle_zones"), [after.event_id])
     document = after.document
     await connection.execute(

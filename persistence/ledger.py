@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from holdfast.engine.records import Block, LogEntry
 from holdfast.persistence.fence import ShardControl
-from holdfast.persistence.operations import End, Extend, Hold, Operation, Sell, checkout_status, ticket_id
+from holdfast.persistence.operations import Decline, End, Extend, Hold, Operation, Sell, checkout_status, ticket_id
 from holdfast.persistence.pool import Connection
 from holdfast.persistence.retained_log import read_operations, read_retained
 from holdfast.persistence.sql import query
@@ -53,6 +53,7 @@ class ExpectedHold(msgspec.Struct, frozen=True, kw_only=True):
     extension: str | None = None
     reason: str | None = None
     ended_ms: int | None = None
+    declined: bool | None = None
     tickets: tuple[ExpectedTicket, ...] = ()
     last: LogEntry
 
@@ -106,6 +107,8 @@ class Ledger:
                     self._extend(operation, refused)
                 case End():
                     self._end(operation)
+                case Decline():
+                    self._decline(operation)
                 case Sell() if not refused:
                     # A sale is all or nothing: one hold that stands in the way refuses the entry.
                     self._sell(operation)
@@ -122,6 +125,7 @@ class Ledger:
             ends_ms=hold.record.created_ms + hold.record.ttl_ms,
             checkout=None,
             extension="",
+            declined=False,
             last=hold.entry,
         )
 
@@ -140,7 +144,15 @@ class Ledger:
                 ended = checkout_status(end.reason)
                 self._change(hold_id, end.entry, checkout=end.checkout, checkout_status=ended)
 
+    def _decline(self, decline: Decline) -> None:
+        for hold_id in decline.entry.hold_ids:
+            self._change(hold_id, decline.entry, declined=True)
+
     def _sell(self, sale: Sell) -> None:
+        for hold_id, origin in zip(sale.entry.hold_ids, sale.origins, strict=True):
+            if origin == "x":
+                # Whoever takes a seat anew has declined nothing.
+                self._change(hold_id, sale.entry, declined=False)
         for hold_id, block in zip(sale.entry.hold_ids, sale.blocks, strict=True):
             self._change(
                 hold_id,

@@ -15,6 +15,8 @@ from holdfast.persistence.sql import query
 CACHE_SECONDS = 10.0
 CACHED_EVENTS_MAX = 1_000
 
+_PARTS = ("capacity", "held", "sold", "blocked", "free", "wheelchair", "companion", "kept")
+
 # An organisation and one of its events.
 Scope = tuple[UUID, UUID]
 
@@ -23,7 +25,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Places, and their shares of the capacity in percent with one decimal.
 
     A seated zone may have more seats than its capacity. Then `free` is what can still be sold, and the parts need not
-    add up to the capacity.
+    add up to the capacity. `wheelchair` and `companion` seats are among the free ones, and `kept` ones among the
+    companion seats: nobody has them, but they are for the buyers of certain wheelchair seats.
     """
 
     capacity: int
@@ -35,9 +38,23 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     percent_sold: float
     percent_blocked: float
     percent_free: float
+    wheelchair: int = 0
+    companion: int = 0
+    kept: int = 0
 
     @classmethod
-    def of(cls, *, capacity: int, held: int, sold: int, blocked: int, free: int) -> Self:
+    def of(
+        cls,
+        *,
+        capacity: int,
+        held: int,
+        sold: int,
+        blocked: int,
+        free: int,
+        wheelchair: int = 0,
+        companion: int = 0,
+        kept: int = 0,
+    ) -> Self:
         def percent(part: int) -> float:
             return round(100 * part / capacity, 1) if capacity else 0.0
 
@@ -51,6 +68,9 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
             percent_sold=percent(sold),
             percent_blocked=percent(blocked),
             percent_free=percent(free),
+            wheelchair=wheelchair,
+            companion=companion,
+            kept=kept,
         )
 
 
@@ -148,19 +168,11 @@ class OccupancyCache:
 
 
 def _zone(row: Any) -> ZoneOccupancy:
-    figures = Figures.of(
-        capacity=row["capacity"], held=row["held"], sold=row["sold"], blocked=row["blocked"], free=row["free"]
-    )
+    figures = Figures.of(**{part: row[part] for part in _PARTS})
     return ZoneOccupancy(row["zone_id"], row["name"], figures)
 
 
 def _sum(scope: Scope, zones: tuple[ZoneOccupancy, ...]) -> Occupancy:
     parts = [zone.figures for zone in zones]
-    total = Figures.of(
-        capacity=sum(part.capacity for part in parts),
-        held=sum(part.held for part in parts),
-        sold=sum(part.sold for part in parts),
-        blocked=sum(part.blocked for part in parts),
-        free=sum(part.free for part in parts),
-    )
+    total = Figures.of(**{name: sum(getattr(part, name) for part in parts) for name in _PARTS})
     return Occupancy(*scope, zones, total)

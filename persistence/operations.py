@@ -77,6 +77,24 @@ class Sell(Operation, frozen=True):
         return {*self.entry.hold_ids, *(seat for block in self.blocks for seat in _seats(self.entry, block.seats))}
 
 
+class Accessible(Operation, frozen=True):
+    """What the audit wants to know of a hold with wheelchair seats: these, and the companion seats kept with them."""
+
+    wheelchairs: tuple[Pair, ...]
+    kept: tuple[Pair, ...]
+
+    @property
+    def touches(self) -> set[object]:
+        """Nothing: it comes after its hold, and may be told together with it."""
+        return set()
+
+
+class Decline(Operation, frozen=True):
+    """The buyer of these wheelchair seats does not want their companion seats."""
+
+    wheelchairs: tuple[Pair, ...]
+
+
 class Administer(Operation, frozen=True):
     """Seats or places blocked or unblocked, or an event opened, changed or closed. Never applied beside another."""
 
@@ -164,6 +182,16 @@ def _sell(entry: LogEntry, caller: Actor) -> Sell:
     return Sell(entry=entry, caller=caller, blocks=blocks, origins=origins, sale=sale)
 
 
+def _accessible(entry: LogEntry, caller: Actor) -> Accessible:
+    (wheelchairs, kept), _ = unpack_blocks(entry.body, 2)
+    return Accessible(entry=entry, caller=caller, wheelchairs=wheelchairs.seats, kept=kept.seats)
+
+
+def _decline(entry: LogEntry, caller: Actor) -> Decline:
+    (block,), _ = unpack_blocks(entry.body, 1)
+    return Decline(entry=entry, caller=caller, wheelchairs=block.seats)
+
+
 def _block(entry: LogEntry, caller: Actor) -> Administer:
     (block,), _ = unpack_blocks(entry.body, 1)
     return Administer(entry=entry, caller=caller, block=block)
@@ -185,6 +213,8 @@ _READERS = {
     "expire": _end,
     "extend": _extend,
     "sell": _sell,
+    "accessible": _accessible,
+    "decline": _decline,
     "block": _block,
     "unblock": _block,
     "open": _configure,

@@ -40,6 +40,13 @@ class HoldLine(msgspec.Struct, frozen=True):
     seq: int
 
 
+class Taker(msgspec.Struct, frozen=True):
+    """Who has taken a wheelchair seat, and whether they do not want its companion seats."""
+
+    user_id: UUID
+    declined: bool
+
+
 class RejectedHold(msgspec.Struct, frozen=True):
     """A hold that Postgres has refused, and how long ago; `dead_letter` is its log entry if it could not be applied."""
 
@@ -61,6 +68,7 @@ class PostgresEvent(msgspec.Struct, frozen=True):
     zones: tuple[ZoneCounts, ...]
     seats: dict[int, SeatRow]
     holds: dict[UUID, tuple[HoldLine, ...]]
+    takers: dict[int, Taker]
     rejections: dict[UUID, RejectedHold]
 
     @property
@@ -76,6 +84,7 @@ async def read_postgres_event(connection: Connection, event_id: UUID, *, ended_f
     zones = await connection.fetch(query("read_zone_counts"), event_id, config["organization_id"])
     seats = await connection.fetch(query("list_event_seats"), event_id)
     lines = await connection.fetch(query("list_event_holds"), event_id, ended_for_ms)
+    takers = await connection.fetch(query("list_wheelchair_takers"), event_id)
     rejections = await connection.fetch(query("list_event_rejections"), event_id)
     holds: dict[UUID, list[HoldLine]] = {}
     for row in lines:
@@ -89,5 +98,6 @@ async def read_postgres_event(connection: Connection, event_id: UUID, *, ended_f
         zones=tuple(ZoneCounts(**row) for row in zones),
         seats={row["ordinal"]: SeatRow(**row) for row in seats},
         holds={hold_id: tuple(found) for hold_id, found in holds.items()},
+        takers={row["ordinal"]: Taker(row["user_id"], row["declined"]) for row in takers},
         rejections={row["hold_id"]: RejectedHold(**row) for row in rejections},
     )

@@ -1,5 +1,6 @@
 """An event as it is in Redis, every key of it at one moment."""
 
+import re
 import struct
 from typing import Any
 from uuid import UUID
@@ -9,8 +10,10 @@ from redis.asyncio import Redis
 
 from holdfast.engine.keys import EventKeys
 from holdfast.engine.records import HoldRecord, ZoneCounts, unpack_record
+from holdfast.persistence.postgres_event import Taker
 
 _ID_BYTES = 16
+_TAKER = re.compile(rb"w\d+")
 _COUNTERS = struct.Struct(">IIIII")
 
 LIVE = "h"
@@ -24,6 +27,8 @@ class RedisCounts(msgspec.Struct, frozen=True):
     version: str
     state: str
     zones: tuple[ZoneCounts, ...]
+    access: bytes
+    takers: dict[int, Taker]
 
     @property
     def is_open(self) -> bool:
@@ -101,4 +106,10 @@ def _counts(seq: bytes | None, now: tuple[int, int], counts: dict[bytes, bytes])
         version=counts.get(b"version", b"").decode(),
         state=counts.get(b"state", b"").decode(),
         zones=tuple(sorted(zones)),
+        access=counts.get(b"access", b""),
+        takers={
+            int(name[1:]): Taker(UUID(bytes=taker[:_ID_BYTES]), len(taker) > _ID_BYTES)
+            for name, taker in counts.items()
+            if _TAKER.fullmatch(name)
+        },
     )

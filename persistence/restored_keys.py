@@ -7,12 +7,12 @@ from uuid import UUID
 import msgspec
 
 from holdfast.engine.layout import CompiledEvent
-from holdfast.engine.records import HoldRecord, Pair, pack_record, pack_zone
+from holdfast.engine.records import HoldRecord, Pair, pack_pairs, pack_record, pack_zone
 from holdfast.engine.search_digits import search_digits
 from holdfast.persistence.postgres_event import HoldLine, PostgresEvent
 
 _ID_BYTES = 16
-_BYTES = {"available": b".", "held": b"h", "sold": b"s", "blocked": b"b"}
+_BYTES = {"held": b"h", "sold": b"s", "blocked": b"b"}
 _STATES = {"active": "h", "converted": "s", "cancelled": "r", "expired": "x"}
 
 # A list of holds this long keeps its user or address from holding more; the scripts shorten it before that.
@@ -56,11 +56,11 @@ def restore_keys(event: CompiledEvent, rows: PostgresEvent, epoch: int, retentio
     seat_map = bytearray(event.map)
     owners = bytearray(_ID_BYTES * len(seat_map))
     for ordinal, seat in rows.seats.items():
-        seat_map[ordinal : ordinal + 1] = _BYTES[seat.status]
+        seat_map[ordinal : ordinal + 1] = _BYTES.get(seat.status) or event.seat_at[ordinal].category.free_letter
         if seat.hold_id is not None:
             owners[_ID_BYTES * ordinal : _ID_BYTES * (ordinal + 1)] = seat.hold_id.bytes
     return RestoredKeys(
-        counts=_counts(rows) | {b"runs": search_digits(bytes(seat_map))},
+        counts=_counts(rows) | _wheelchairs(event, rows) | {b"runs": search_digits(bytes(seat_map))},
         map=bytes(seat_map),
         owners=bytes(owners),
         holds=_holds(event, rows, epoch),
@@ -85,6 +85,21 @@ def _counts(rows: PostgresEvent) -> dict[bytes, bytes]:
         for zone in rows.zones
     }
     return config | zones
+
+
+def _wheelchairs(event: CompiledEvent, rows: PostgresEvent) -> dict[bytes, bytes]:
+    """The rules for wheelchair seats, these and their companion seats, and who has taken them."""
+    if not event.paired:
+        return {}
+    seats = {
+        b"s%d" % ordinal: event.seat_at[ordinal].category.free_letter + pack_pairs(others)
+        for ordinal, others in event.paired.items()
+    }
+    takers = {
+        b"w%d" % ordinal: taker.user_id.bytes + (b"d" if taker.declined else b"")
+        for ordinal, taker in rows.takers.items()
+    }
+    return {b"access": event.accessibility} | seats | takers
 
 
 def _holds(event: CompiledEvent, rows: PostgresEvent, epoch: int) -> dict[bytes, bytes]:

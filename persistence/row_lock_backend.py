@@ -21,10 +21,11 @@ from holdfast.engine.keys import shard_of
 from holdfast.engine.layout import CompiledEvent, EventDocument, compile_event
 from holdfast.engine.records import Pair, ZoneCounts, pack_pairs
 from holdfast.engine.status import Status
-from holdfast.persistence import row_lock_admin, row_lock_changes, row_lock_holds
+from holdfast.persistence import row_lock_admin, row_lock_changes, row_lock_companions, row_lock_holds
 from holdfast.persistence.pool import POSTGRES_ERRORS, Pool
 from holdfast.persistence.row_lock_admin import EventChange, SeatChange
 from holdfast.persistence.row_lock_changes import Extension, Release, Sale
+from holdfast.persistence.row_lock_companions import Declination
 from holdfast.persistence.row_lock_group import PATIENCE_S, Call, GroupCommit, Reply, read_sighting
 from holdfast.persistence.row_lock_holds import Wish
 from holdfast.persistence.row_lock_view import Asks, View
@@ -66,13 +67,20 @@ class RowLockBackend:
         return await self._run(event, call)
 
     async def allocate_seats(
-        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int
+        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, accessible: bool = False
     ) -> HoldReply:
         if not all(0 <= zone < len(event.zones) for zone in zones):
             return row_lock_holds.refused(Status.SEAT_NOT_FOUND, 0, Position(0, 0, 0))
-        wish = Wish(event, holder, zones=tuple(zones), count=count)
-        call = Call(wish.asks(), partial(row_lock_holds.allocate_seats, wish=wish), row_lock_holds.refused)
-        return await self._run(event, call)
+        wish = Wish(event, holder, zones=tuple(zones), count=count, accessible=accessible)
+        rules = row_lock_holds.allocate_accessible_seats if accessible else row_lock_holds.allocate_seats
+        return await self._run(event, Call(wish.asks(), partial(rules, wish=wish), row_lock_holds.refused))
+
+    async def decline_companions(
+        self, event: EventRef, hold_id: UUID, *, user_id: UUID, meta: bytes = b""
+    ) -> AdminReply:
+        wish = Declination(hold_id, user_id, meta)
+        decide = partial(row_lock_companions.decline_companions, wish=wish)
+        return await self._run(event, Call(wish.asks(), decide, row_lock_admin.refused))
 
     async def offer_seats(
         self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, near: int, take: bool

@@ -305,7 +305,8 @@ def _find_lost_seats(
             owner = view.owner(seat.value)
             makes_way = owner is not None and owner.is_overdue(view.now_ms) and owner not in named
             is_free = view.seats[seat.value].status == AVAILABLE and not view.is_foreign(seat.value)
-            if seat.value in promised or not (is_free or makes_way):
+            is_kept = view.kept_from(seat.value, hold.user_id, hold.ordinals, view.companion_percent)
+            if seat.value in promised or is_kept or not (is_free or makes_way):
                 lost[hold.hold_id].append(seat)
             elif owner:
                 due[owner.hold_id] = owner

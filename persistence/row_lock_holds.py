@@ -14,7 +14,9 @@ from holdfast.engine.layout import MAX_ORDINALS, CompiledEvent, Zone
 from holdfast.engine.records import Pair
 from holdfast.engine.status import Status
 from holdfast.persistence.operations import read_caller
+from holdfast.persistence.row_lock_companions import book, choose_accessible, too_many_wheelchairs
 from holdfast.persistence.row_lock_orphans import find_orphans
+from holdfast.persistence.row_lock_runs import FreeSeats
 from holdfast.persistence.row_lock_view import ACTIVE, AVAILABLE, HELD, SOLD, Asks, Held, View, units_by_zone
 
 MAX_UNITS = 100
@@ -55,6 +57,7 @@ class Wish(msgspec.Struct, frozen=True):
     count: int = 0
     near: int = 0
     take: bool = True
+    accessible: bool = False
 
     def asks(self) -> Asks:
         policy = self.event.document.policy
@@ -69,11 +72,19 @@ class Wish(msgspec.Struct, frozen=True):
         )
 
     def _ordinals(self) -> tuple[int, ...]:
-        """The seats, and their rows where it matters what is left of these."""
+        """The seats, their rows where it matters what is left of these, and what belongs to wheelchair seats."""
         named = {seat.value for seat in self.seats[: MAX_UNITS + 1] if seat.value < MAX_ORDINALS}
         if self.event.document.policy.watches_orphans:
             named |= {each for seat in named & self.event.seat_at.keys() for each in self.event.row_around(seat)}
-        return tuple(named)
+        return tuple(named | self._paired())
+
+    def _paired(self) -> set[int]:
+        """Of an accessible choice the seats to choose from; else what belongs to the wheelchair seats asked for."""
+        paired = self.event.paired
+        if self.accessible:
+            zones = [self.event.zones[zone] for zone in self.zones]
+            return {ordinal for ordinal in paired if any(zone.first <= ordinal <= zone.last for zone in zones)}
+        return {other.value for seat in self.seats[: MAX_UNITS + 1] for other in paired.get(seat.value, ())}
 
 
 # Chooses seats of some zones, as if some others were free too.
@@ -101,6 +112,8 @@ async def hold_seats(view: View, wish: Wish) -> HoldReply:  # noqa: PLR0911 - on
     rest = tuple(seat for seat in wish.seats if seat not in own)
     if own and not rest and not wish.quantities:
         return _reply(view, Status.ALREADY_HELD, next(iter(own.values())))
+    if wheelchairs := too_many_wheelchairs(view, wish.event, wish.holder.user_id, rest):
+        return _refuse(view, Refusal(Status.WHEELCHAIR_LIMIT_EXCEEDED, seats=wheelchairs))
     due = list({hold.hold_id: hold for hold in owners.values() if hold and hold.is_overdue(view.now_ms)}.values())
     orphans, unexcused = find_orphans(view, wish.event, rest, due)
     if unexcused and wish.event.document.policy.orphan_avoidance_strict:
@@ -130,6 +143,27 @@ async def allocate_seats(view: View, wish: Wish) -> HoldReply:
     if not chosen.seats:
         return _refuse(view, Refusal(Status.NO_AVAILABLE_SEATS))
     return await _make_room_and_place(view, wish, caller, chosen)
+
+
+async def allocate_accessible_seats(view: View, wish: Wish) -> HoldReply:  # noqa: PLR0911 - one return per kind of answer, in order of precedence.
+    """Hold a wheelchair seat of one of the zones, the best that is free, with so many of its companion seats."""
+    if not view.served:
+        return _refuse(view, Refusal(Status.FENCED))
+    if not (caller := _caller(wish.holder)) or not _well_formed_choice(wish):
+        return _refuse(view, Refusal(Status.INVALID_REQUEST))
+    if reply := _known(view, wish, wish.count):
+        return reply
+    if refusal := _admission(view, wish) or _seatless(view, wish):
+        return _refuse(view, refusal)
+    view.require_locks()
+    seats, due = await choose_accessible(view, wish.event, wish.zones, wish.count)
+    if not seats:
+        return _refuse(view, Refusal(Status.NO_AVAILABLE_SEATS))
+    if wheelchairs := too_many_wheelchairs(view, wish.event, wish.holder.user_id, seats):
+        return _refuse(view, Refusal(Status.WHEELCHAIR_LIMIT_EXCEEDED, seats=wheelchairs))
+    if refusal := _over_limit(view, wish, wish.count):
+        return _refuse(view, refusal)
+    return await _make_room_and_place(view, wish, caller, Chosen(seats, due))
 
 
 async def offer_seats(view: View, wish: Wish) -> HoldReply:
@@ -173,7 +207,7 @@ async def _choose(view: View, wish: Wish) -> Chosen:
     due = await view.lockable(view.overdue)
     if not due and len(with_room) == len(wish.zones):
         return Chosen()
-    freed = {ordinal for hold in due for ordinal in hold.ordinals}
+    freed = {ordinal for hold in due for ordinal in hold.ordinals if ordinal not in wish.event.paired}
     chosen = await _choose_and_lock(view, wish, wish.zones, freed, _choose_free)
     return chosen._replace(due=due) if chosen.seats else Chosen()
 
@@ -187,7 +221,7 @@ async def _choose_and_lock(
             break
         zone = wish.event.zones[chosen.seats[0].zone]
         locked = {seat.value for seat in chosen.seats if view.is_foreign(seat.value)}
-        view.free_seats(zone.index, zone.first, zone.last).take(locked)
+        view.free_seats(zone.index, zone.first, zone.last, wish.event.paired).take(locked)
         freed = freed - locked
     return chosen
 
@@ -197,9 +231,9 @@ async def _choose_free(view: View, wish: Wish, zones: Sequence[int], freed: set[
         # Most requests end here, and need not know every free seat.
         for zone in zones:
             there = wish.event.zones[zone]
-            if run := await view.free_seats(zone, there.first, there.last).first_clean_run(wish.count):
+            if run := await _free_seats(view, wish.event, there).first_clean_run(wish.count):
                 return Chosen(tuple(Pair(zone, each) for each in run))
-    drawn = [await _draw(view, wish.event.zones[zone], wish.event.map, freed) for zone in zones]
+    drawn = [await _draw(view, wish.event, wish.event.zones[zone], freed) for zone in zones]
     choice = choose_seats(drawn, choosing.Wish.under(wish.event.document.policy, wish.count))
     return _chosen(wish, zones, choice)
 
@@ -207,17 +241,22 @@ async def _choose_free(view: View, wish: Wish, zones: Sequence[int], freed: set[
 async def _choose_nearest(view: View, wish: Wish, zones: Sequence[int], freed: set[int]) -> Chosen:
     """The block nearest to the place of an offer; in a zone where that place is not, the first."""
     stretches = [wish.event.zones[zone] for zone in zones]
-    drawn = [await _draw(view, zone, wish.event.map, freed) for zone in stretches]
+    drawn = [await _draw(view, wish.event, zone, freed) for zone in stretches]
     places = [wish.near - zone.first if zone.first <= wish.near <= zone.last else 0 for zone in stretches]
     choice = nearest_block(drawn, places, choosing.Wish.under(wish.event.document.policy, wish.count))
     return _chosen(wish, zones, choice)
 
 
-async def _draw(view: View, zone: Zone, event_map: bytes, freed: set[int]) -> bytes:
+def _free_seats(view: View, event: CompiledEvent, zone: Zone) -> FreeSeats:
+    """The free seats of a zone that may be given to anybody: no wheelchair or companion seats."""
+    return view.free_seats(zone.index, zone.first, zone.last, event.paired)
+
+
+async def _draw(view: View, event: CompiledEvent, zone: Zone, freed: set[int]) -> bytes:
     """A zone's stretch of the map, in which seats that come free count as free."""
-    free = freed.union(await view.free_seats(zone.index, zone.first, zone.last).all())
+    free = freed.union(await _free_seats(view, event, zone).all())
     places = (each - zone.first for each in free if zone.first <= each <= zone.last)
-    return draw_stretch(event_map[zone.first : zone.last + 1], places)
+    return draw_stretch(event.map[zone.first : zone.last + 1], places)
 
 
 def _chosen(wish: Wish, zones: Sequence[int], choice: Choice | None) -> Chosen:
@@ -260,6 +299,7 @@ async def _make_room_and_place(view: View, wish: Wish, caller: Actor, chosen: Ch
         ),
     )
     view.place(hold, caller, orphans=orphans if wish.event.document.policy.orphan_audit_enabled else ())
+    book(view, wish.event, hold, caller)
     return _reply(view, Status.DONE, hold)
 
 
@@ -351,6 +391,7 @@ def _obstacle(view: View, wish: Wish) -> Refusal | None:
     """The gravest reason why some of the seats cannot be had, and the seats it concerns."""
     reasons: dict[Status, list[Pair]] = {}
     lifts_ms = 0
+    asked, percent = {seat.value for seat in wish.seats}, wish.event.document.policy.companion_percent
     for seat in wish.seats:
         found, owner = view.seats.get(seat.value), view.owner(seat.value)
         if found is None or found.zone != seat.zone:
@@ -361,6 +402,8 @@ def _obstacle(view: View, wish: Wish) -> Refusal | None:
             if owner.user_id != wish.holder.user_id:
                 reasons.setdefault(Status.SEAT_HELD_BY_ANOTHER_USER, []).append(seat)
                 lifts_ms = max(lifts_ms, owner.ends_ms)
+        elif view.kept_from(seat.value, wish.holder.user_id, asked, percent):
+            reasons.setdefault(Status.SEAT_NOT_AVAILABLE, []).append(seat)
         elif view.is_foreign(seat.value):
             reasons.setdefault(Status.SEAT_HELD_BY_ANOTHER_USER, []).append(seat)
     if not reasons:

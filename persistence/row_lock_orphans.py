@@ -20,7 +20,8 @@ def find_orphans(view: View, event: CompiledEvent, seats: Sequence[Pair], due: I
     found: list[Pair] = []
     unexcused: list[Pair] = []
     for row, zone in sorted(zones.items(), key=lambda item: item[0].start):
-        free = (each for each in row if each in freed or view.seats[each].status == AVAILABLE)
+        ordinary = (each for each in row if each not in event.paired)
+        free = (each for each in ordinary if each in freed or view.seats[each].status == AVAILABLE)
         drawn = draw_stretch(event.map[row.start : row.stop], (each - row.start for each in free))
         places = [seat.value - row.start for seat in seats if seat.value in row]
         orphans = [Pair(zone, row.start + place) for place in orphans_left(drawn, places)]

@@ -1,7 +1,7 @@
 """Looking for free seats next to each other, the best first, in a zone of an event that Postgres serves."""
 
 from bisect import bisect_left, insort
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 
 # Lists the next free seats after an ordinal, up to another; nothing when there are no more.
 ListSeats = Callable[[int, int], Awaitable[list[int]]]
@@ -10,12 +10,14 @@ ListSeats = Callable[[int, int], Awaitable[list[int]]]
 class FreeSeats:
     """The free seats of a zone, listed as far as somebody looked, and kept true while a transaction takes and frees.
 
-    A row of the venue ends where an ordinal is missing, so seats are neighbours where ordinals are.
+    A row of the venue ends where an ordinal is missing, so seats are neighbours where ordinals are. Seats that are
+    `left_out` never count: wheelchair and companion seats are not for whoever comes along.
     """
 
-    def __init__(self, first: int, last: int, list_seats: ListSeats) -> None:
+    def __init__(self, first: int, last: int, list_seats: ListSeats, left_out: Container[int] = ()) -> None:
         self._last = last
         self._list_seats = list_seats
+        self._left_out = left_out
         self._listed_to = first - 1
         self._free: list[int] = []
         self._taken: set[int] = set()
@@ -34,6 +36,8 @@ class FreeSeats:
         """Seats that have come free, and are not listed as such before the transaction has written that."""
         for ordinal in ordinals:
             self._taken.discard(ordinal)
+            if ordinal in self._left_out:
+                continue
             if ordinal > self._listed_to:
                 self._given.add(ordinal)
             elif ordinal not in self._free:
@@ -62,7 +66,7 @@ class FreeSeats:
         listed_to = more[-1] if more else self._last
         given = {ordinal for ordinal in self._given if ordinal <= listed_to}
         self._given -= given
-        self._free += sorted(given.union(more) - self._taken)
+        self._free += sorted(each for each in given.union(more) - self._taken if each not in self._left_out)
         self._listed_to = listed_to
 
 

@@ -7,7 +7,7 @@ a script would have written it, and is in the view for the next call.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -16,7 +16,7 @@ import msgspec
 from holdfast.engine.audit import Actor
 from holdfast.engine.backend import EventIds, Position, StoredHold
 from holdfast.engine.records import Block, HoldRecord, LogEntry, Pair, ZoneCounts
-from holdfast.persistence.operations import Administer, End, Extend, Hold, Operation, Sell
+from holdfast.persistence.operations import Accessible, Administer, Decline, End, Extend, Hold, Operation, Sell
 from holdfast.persistence.row_lock_runs import FreeSeats
 
 AVAILABLE, HELD, SOLD, BLOCKED = "available", "held", "sold", "blocked"
@@ -53,6 +53,8 @@ class Seat(msgspec.Struct, array_like=True, eq=False):
     zone: int
     status: str
     hold_id: UUID | None
+    companion_of: tuple[int, ...] | None = None
+    is_wheelchair: bool = False
 
 
 class Held(msgspec.Struct, array_like=True, eq=False):
@@ -72,6 +74,7 @@ class Held(msgspec.Struct, array_like=True, eq=False):
     epoch: int
     seq: int
     lines: tuple[tuple[int, int | None, int], ...]
+    declined: bool = False
 
     @property
     def seats(self) -> tuple[Pair, ...]:
@@ -120,13 +123,17 @@ class Held(msgspec.Struct, array_like=True, eq=False):
 
 
 class Sighting(msgspec.Struct):
-    """What look_at_event.sql returns. `event` is its version, its state and whether it is in service."""
+    """What look_at_event.sql returns.
+
+    `event` is its version, its state, whether it is in service, and how full zones may be while companion seats are
+    kept.
+    """
 
     mode: str | None
     epoch: int | None
     seq: int | None
     now_ms: int
-    event: tuple[str, str, bool] | None
+    event: tuple[str, str, bool, int] | None
     zones: list[ZoneCounts] | None
     seats: list[Seat] | None
     holds: list[Held] | None
@@ -153,7 +160,7 @@ class View:
         self.served = sighting.mode == _SERVED_HERE
         self.now_ms = sighting.now_ms
         self.is_stored = sighting.event is not None
-        version, state, in_service = sighting.event or ("", "", False)
+        version, state, in_service, self.companion_percent = sighting.event or ("", "", False, 0)
         self.version: str | None = version if in_service else None
         self.state = state
         self.zones = {zone.zone: zone for zone in sighting.zones or ()}
@@ -185,6 +192,27 @@ class View:
         """The hold that has a seat, live or overdue."""
         seat = self.seats.get(ordinal)
         return self.holds[seat.hold_id] if seat and seat.status == HELD and seat.hold_id else None
+
+    def taker(self, ordinal: int) -> Held | None:
+        """The hold by which somebody has a wheelchair seat, live or sold."""
+        seat = self.seats.get(ordinal)
+        if seat is None or seat.hold_id is None or seat.status not in (HELD, SOLD):
+            return None
+        hold = self.holds[seat.hold_id]
+        return hold if seat.status == SOLD or hold.is_live(self.now_ms) else None
+
+    def kept_from(self, ordinal: int, user_id: UUID | None, asked: Collection[int], percent: int) -> bool:
+        """Whether a companion seat that is free, or about to be, is kept from a user: one of its wheelchair seats is
+        taken, whoever took that has not declined it, and the zone is not so full yet. It is kept from nobody who has
+        one of its wheelchair seats, or asks for it as well."""
+        seat, kept = self.seats[ordinal], False
+        for wheelchair in seat.companion_of or ():
+            taker = self.taker(wheelchair)
+            if wheelchair in asked or (taker and taker.user_id == user_id):
+                return False
+            kept = kept or (taker is not None and not taker.declined)
+        zone = self.zones[seat.zone]
+        return kept and 100 * (zone.held + zone.sold) < percent * zone.capacity
 
     def holds_of(self, user_id: UUID) -> list[Held]:
         """The holds of a user who was asked for: live and recent ones, and what else came along, oldest first."""
@@ -236,11 +264,11 @@ class View:
         """Lock the seats of holds that are about to change. Raises as lock_all does."""
         await self.lock_all(ordinal for hold in holds for ordinal in hold.ordinals)
 
-    def free_seats(self, zone: int, first: int, last: int) -> FreeSeats:
-        """The free seats of a zone, which stretches from the one ordinal to the other."""
+    def free_seats(self, zone: int, first: int, last: int, left_out: Container[int] = ()) -> FreeSeats:
+        """The free seats of a zone, which stretches from one ordinal to the other, but for some that never count."""
         self.require_locks()
         if zone not in self._free and self._locks:
-            self._free[zone] = free = FreeSeats(first, last, self._locks.list_free_seats)
+            self._free[zone] = free = FreeSeats(first, last, self._locks.list_free_seats, left_out)
             free.take(ordinal for ordinal, seat in self.seats.items() if seat.status != AVAILABLE)
             free.give(ordinal for ordinal in self._given if first <= ordinal <= last)
         return self._free[zone]
@@ -304,11 +332,22 @@ class View:
         for hold in holds:
             units = units_by_zone(hold.seats, hold.quantities)
             self._count(held=_negative(units) if hold.status == ACTIVE else Counter(), sold=units)
+            hold.declined = hold.declined and hold.status == ACTIVE
             hold.status, hold.checkout, hold.epoch, hold.seq = CONVERTED, sale, entry.epoch, entry.seq
             self._mark(hold.seats, SOLD, hold.hold_id)
         self.overdue = [hold for hold in self.overdue if hold not in holds]
         blocks = tuple(hold.block for hold in holds)
         self.operations.append(Sell(entry=entry, caller=caller, blocks=blocks, origins=origins, sale=sale))
+
+    def book(self, hold: Held, wheelchairs: tuple[Pair, ...], kept: tuple[Pair, ...], caller: Actor) -> None:
+        """What the audit is told of a hold with wheelchair seats, and of the companion seats kept with them."""
+        entry = self._entry("accessible", (hold.hold_id,))
+        self.operations.append(Accessible(entry=entry, caller=caller, wheelchairs=wheelchairs, kept=kept))
+
+    def decline(self, hold: Held, wheelchairs: tuple[Pair, ...], caller: Actor) -> None:
+        entry = self._entry("decline", (hold.hold_id,))
+        hold.declined, hold.epoch, hold.seq = True, entry.epoch, entry.seq
+        self.operations.append(Decline(entry=entry, caller=caller, wheelchairs=wheelchairs))
 
     def administer(
         self,
@@ -339,7 +378,11 @@ class View:
 
     def _mark(self, seats: Iterable[Pair], status: str, hold_id: UUID | None) -> None:
         for zone, ordinal in seats:
-            self.seats[ordinal] = Seat(ordinal, zone, status, hold_id)
+            known = self.seats.get(ordinal)
+            if known is None:
+                self.seats[ordinal] = Seat(ordinal, zone, status, hold_id)
+            else:
+                known.status, known.hold_id = status, hold_id
             free = self._free.get(zone)
             if status == AVAILABLE:
                 self._given.add(ordinal)

@@ -1,17 +1,20 @@
 -- @include read_record
+-- @include paired_seat
 -- Chooses again as if the seats of overdue holds (at most 64) were free, in all the zones, also in those that lack
--- room: `chosen` and `clusters`, and those holds as due.
+-- room: `chosen` and `clusters`, and those holds as due. Wheelchair and companion seats are not for everybody.
 local MAX_OVERDUE = 64
 local overdue = call('ZRANGEBYSCORE', KEY_EXPIRY, '-inf', now_ms, 'LIMIT', 0, MAX_OVERDUE)
 if #overdue > 0 or short ~= '' then
-  local freed = {}
+  local freed, has_paired_seats = {}, call('HEXISTS', KEY_COUNTS, 'access') == 1
   if #overdue > 0 then
     local records = call('HMGET', KEY_HOLDS, unpack(overdue))
     for i = 1, #records do
       local hold = read_record(records[i])
       for at = 1, #hold.seats, PAIR_BYTES do
         local _, ordinal = struct.unpack(PAIR, hold.seats, at)
-        freed[#freed + 1] = ordinal
+        if not has_paired_seats or not paired_seat(ordinal) then
+          freed[#freed + 1] = ordinal
+        end
       end
     end
     table.sort(freed)

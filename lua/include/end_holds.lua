@@ -1,7 +1,7 @@
 -- @include append_log
 -- @include read_record
 -- @include write_record
--- @include write_seats
+-- @include free_seats
 -- @include count_zones
 -- @include move_units
 -- @include negate
@@ -30,7 +30,7 @@ local function end_holds(ids, records, ending, forget_at_ms)
   call('ZREM', KEY_EXPIRY, unpack(ids))
   call('ZADD', KEY_ENDED, unpack(forgotten))
   local seats = table.concat(freed_seats)
-  write_seats(seats, '.')
+  free_seats(seats)
   note_free_runs(seats)
   move_units(negate(freed), {}, {})
 end

@@ -55,7 +55,7 @@ WITH given AS (
 ), converted AS (
     UPDATE seat_holds h
     SET status = 'converted', checkout_id = a.sale, release_reason = NULL, ended_at = a.sold_at, updated_at = a.sold_at,
-        epoch = a.epoch, seq = a.seq
+        epoch = a.epoch, seq = a.seq, companions_declined = h.companions_declined AND a.status = 'active'
     FROM accepted a
     WHERE h.hold_id = a.hold_id AND h.line = a.line
 ), issued AS (

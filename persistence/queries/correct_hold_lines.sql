@@ -11,6 +11,7 @@
 -- $9 epochs bigint[]: the epoch of its last log entry
 -- $10 seqs bigint[]: the number of its last log entry
 -- $11 updated_at timestamptz[]: the time of its last log entry
+-- $12 declined boolean[]: whether its companion seats were declined, null if not known
 UPDATE seat_holds h
 SET status = CASE WHEN t.moves THEN t.status ELSE h.status END,
     release_reason = CASE WHEN t.moves THEN t.reason ELSE h.release_reason END,
@@ -18,12 +19,13 @@ SET status = CASE WHEN t.moves THEN t.status ELSE h.status END,
     held_until = coalesce(t.held_until, h.held_until),
     checkout_id = coalesce(t.checkout, h.checkout_id),
     extension_key = coalesce(t.extension, h.extension_key),
+    companions_declined = coalesce(t.declined, h.companions_declined),
     epoch = t.epoch, seq = t.seq, updated_at = t.updated_at
 FROM (
     SELECT g.*, o.status = g.status OR o.status = 'active' OR (o.status = 'expired' AND g.status = 'converted') AS moves
     FROM unnest($1::uuid[], $2::smallint[], $3::text[], $4::timestamptz[], $5::text[], $6::text[], $7::text[],
-            $8::timestamptz[], $9::bigint[], $10::bigint[], $11::timestamptz[])
-        AS g (hold_id, line, status, held_until, checkout, extension, reason, ended_at, epoch, seq, updated_at)
+            $8::timestamptz[], $9::bigint[], $10::bigint[], $11::timestamptz[], $12::boolean[])
+        AS g (hold_id, line, status, held_until, checkout, extension, reason, ended_at, epoch, seq, updated_at, declined)
     JOIN seat_holds o ON o.hold_id = g.hold_id AND o.line = g.line
 ) t
 WHERE h.hold_id = t.hold_id AND h.line = t.line

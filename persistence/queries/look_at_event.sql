@@ -1,6 +1,7 @@
 -- Reads as JSON, at one moment, who serves a shard and what calls to one of its events want to know: the seats and zones they
--- name, and the holds that matter to them, which are those named, those on these seats, the live and recent ones of the
--- users, the live ones of the addresses, and the first that are overdue. Times are in ms since 1970.
+-- name, the wheelchair seats that companion seats among them belong to, and the holds that matter to them, which are those
+-- named, those on these seats, the live and recent ones of the users, the live ones of the addresses, and the first that are
+-- overdue. Times are in ms since 1970.
 -- $1 shard int: the shard
 -- $2 event_id uuid: the event
 -- $3 organization_id uuid: its organisation
@@ -19,11 +20,17 @@ WITH clock AS MATERIALIZED (
     FROM unnest($4::uuid[]) AS t (hold_id)
     CROSS JOIN LATERAL (SELECT * FROM seat_holds WHERE hold_id = t.hold_id OFFSET 0) h
     WHERE h.event_id = $2 AND h.organization_id = $3
-), seat_rows AS MATERIALIZED (
-    SELECT ordinal, zone, status, seat_hold_id
+), asked_rows AS MATERIALIZED (
+    SELECT ordinal, zone, status, seat_hold_id, companion_of, category
     FROM seats
     WHERE event_id = $2 AND organization_id = $3
         AND ordinal = ANY ($5::int[] || ARRAY(SELECT ordinal FROM named WHERE ordinal IS NOT NULL))
+), seat_rows AS MATERIALIZED (
+    SELECT * FROM asked_rows
+    UNION
+    SELECT ordinal, zone, status, seat_hold_id, companion_of, category
+    FROM seats
+    WHERE event_id = $2 AND organization_id = $3 AND ordinal = ANY (ARRAY(SELECT unnest(companion_of) FROM asked_rows))
 ), overdue AS MATERIALIZED (
     SELECT hold_id, held_until
     FROM seat_holds
@@ -33,7 +40,7 @@ WITH clock AS MATERIALIZED (
 ), wanted AS MATERIALIZED (
     SELECT hold_id FROM unnest($4::uuid[]) AS t (hold_id)
     UNION
-    SELECT seat_hold_id FROM seat_rows WHERE status = 'held'
+    SELECT seat_hold_id FROM seat_rows WHERE status = 'held' OR status = 'sold' AND category = 'wheelchair'
     UNION
     SELECT hold_id FROM overdue
     UNION
@@ -52,7 +59,7 @@ SELECT json_build_object(
     'seq', (SELECT m.seq FROM control c JOIN shard_marks m ON m.shard = c.shard AND m.epoch = c.epoch WHERE c.shard = $1),
     'now_ms', (SELECT (extract(epoch FROM now) * 1000)::bigint FROM clock),
     'event', (
-        SELECT json_build_array(config_version, state, opened_at IS NOT NULL)
+        SELECT json_build_array(config_version, state, opened_at IS NOT NULL, companion_percent)
         FROM events
         WHERE id = $2 AND organization_id = $3
     ),
@@ -61,12 +68,13 @@ SELECT json_build_object(
         FROM zones
         WHERE event_id = $2 AND organization_id = $3 AND zone = ANY ($6::int[] || ARRAY(SELECT zone FROM named))
     ),
-    'seats', (SELECT json_agg(json_build_array(ordinal, zone, status, seat_hold_id)) FROM seat_rows),
+    'seats', (SELECT json_agg(json_build_array(ordinal, zone, status, seat_hold_id, companion_of, category = 'wheelchair'))
+        FROM seat_rows),
     'holds', (
         SELECT json_agg(
             json_build_array(h.hold_id, h.user_id, h.status, (extract(epoch FROM h.held_until) * 1000)::bigint,
                 (extract(epoch FROM h.created_at) * 1000)::bigint, h.ttl_ms, h.fingerprint, h.address, h.cart_token,
-                coalesce(h.checkout_id, ''), h.extension_key, h.epoch, h.seq, l.lines)
+                coalesce(h.checkout_id, ''), h.extension_key, h.epoch, h.seq, l.lines, h.companions_declined)
             ORDER BY h.created_at, h.hold_id)
         FROM wanted w
         CROSS JOIN LATERAL (SELECT * FROM seat_holds WHERE hold_id = w.hold_id AND line = 0 OFFSET 0) h

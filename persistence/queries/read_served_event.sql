@@ -5,6 +5,9 @@
 -- $2 event_id uuid: the event
 -- $3 organization_id uuid: its organisation
 -- $4 want_map boolean: whether the map is wanted
+WITH kept AS MATERIALIZED (
+    SELECT ordinal FROM kept_seats($2) WHERE $4
+)
 SELECT c.mode, c.epoch, coalesce(m.seq, 0) AS seq, (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
     e.config_version AS version, e.state,
     coalesce((extract(epoch FROM e.sale_start) * 1000)::bigint, 0) AS opens_ms,
@@ -14,7 +17,10 @@ SELECT c.mode, c.epoch, coalesce(m.seq, 0) AS seq, (extract(epoch FROM clock_tim
         SELECT string_agg(letter || CASE WHEN next = ordinal + 1 THEN '' ELSE '|' END, '' ORDER BY ordinal)
         FROM (
             SELECT ordinal, lead(ordinal) OVER (ORDER BY ordinal) AS next,
-                CASE status WHEN 'available' THEN '.' WHEN 'held' THEN 'h' WHEN 'sold' THEN 's' ELSE 'b' END AS letter
+                CASE status WHEN 'held' THEN 'h' WHEN 'sold' THEN 's' WHEN 'blocked' THEN 'b'
+                    ELSE CASE category WHEN 'wheelchair' THEN 'w'
+                        WHEN 'companion' THEN CASE WHEN ordinal IN (SELECT ordinal FROM kept) THEN 'c' ELSE 'a' END
+                        ELSE '.' END END AS letter
             FROM seats
             WHERE event_id = e.id
         ) places

@@ -22,13 +22,15 @@
 -- $20 epochs bigint[]: the epoch of its last log entry
 -- $21 seqs bigint[]: the number of its last log entry
 -- $22 updated_at timestamptz[]: the time of its last log entry
--- $23 sources text[]: what it was made with
+-- $23 declined boolean[]: whether its companion seats were declined
+-- $24 sources text[]: what it was made with
 INSERT INTO seat_holds (hold_id, line, organization_id, event_id, user_id, zone, ordinal, quantity, created_at, ttl_ms,
     cart_token, fingerprint, address, status, held_until, checkout_id, extension_key, release_reason, ended_at, epoch, seq,
-    updated_at, source)
+    updated_at, companions_declined, source)
 SELECT *
 FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::uuid[], $5::uuid[], $6::int[], $7::int[], $8::int[],
     $9::timestamptz[], $10::int[], $11::text[], $12::text[], $13::text[], $14::text[], $15::timestamptz[], $16::text[],
-    $17::text[], $18::text[], $19::timestamptz[], $20::bigint[], $21::bigint[], $22::timestamptz[], $23::text[])
+    $17::text[], $18::text[], $19::timestamptz[], $20::bigint[], $21::bigint[], $22::timestamptz[], $23::boolean[],
+    $24::text[])
 ON CONFLICT DO NOTHING
 RETURNING hold_id, line

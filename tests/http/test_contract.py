@@ -13,10 +13,11 @@ from uuid import uuid4
 
 import msgspec
 
+from holdfast.engine.layout import EventDocument
 from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.http.tokens import Role
 from support.checking_out import checked_out, reserve
-from support.engine import SHARDS, document
+from support.engine import SHARDS, accessible, document
 from support.front_end import FrontEnd, serving, with_uuids
 
 EXAMPLES = 15
@@ -46,6 +47,7 @@ PLACES = {
 
 # The same for single operations, each with things of its own where others would use them up.
 PLACES_OF = {
+    "decline_companions": {"path.hold": "wheelchair_holds"},
     "complete_checkout": {"path.checkout": "payable"},
     "put_event_state": {"path.event": "others"},
     "load_event": {"body.event_id": "new"},
@@ -87,7 +89,7 @@ def before_add_examples(context, examples):
 
 
 async def test_every_answer_is_as_described(redis_url: str, database_dsn: str, tmp_path: Path) -> None:
-    async with serving(redis_url, database_dsn, with_uuids()) as front:
+    async with serving(redis_url, database_dsn, with_uuids(_with_a_wheelchair_seat())) as front:
         operations, things = await _operations(front), await _things(front)
         sure = {operation["operationId"]: _sure_request(operation, things) for operation in operations}
         (tmp_path / "own_check.py").write_text(OWN_CHECK)
@@ -110,6 +112,13 @@ async def test_every_answer_is_as_described(redis_url: str, database_dsn: str, t
 async def _operations(front: FrontEnd) -> list[dict[str, Any]]:
     description = (await front.call("GET", "/openapi.json")).body
     return [operation for methods in description["paths"].values() for operation in methods.values()]
+
+
+def _with_a_wheelchair_seat() -> EventDocument:
+    """The usual event, in which the last row begins with a wheelchair seat and its companion."""
+    doc = document()
+    hall = msgspec.structs.replace(doc.zones[0], seats=accessible(doc.zones[0].seats, "C-1", "C-2"))
+    return msgspec.structs.replace(doc, zones=(hall, *doc.zones[1:]))
 
 
 async def _things(front: FrontEnd) -> dict[str, list[Any]]:
@@ -145,7 +154,8 @@ async def _things(front: FrontEnd) -> dict[str, list[Any]]:
         "new": [str(uuid4()) for _ in range(20)],
         "seats": seats[:20],
         "freed": seats[10:20],
-        "blocked": seats[20:],
+        "blocked": seats[22:],
+        "wheelchair_holds": [str(await reserve(front, seats[20]))],
         "zones": [zone.zone_id for zone in front.event.document.zones],
         "holds": list(map(str, holds[:2])),
         "given_up": list(map(str, holds[2:])),

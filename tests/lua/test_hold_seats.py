@@ -12,7 +12,7 @@ from holdfast.engine.layout import EventState, ZoneDocument, ZoneType, compile_e
 from holdfast.engine.policy import Policy
 from holdfast.engine.records import pack_pairs, unpack_blocks, unpack_record
 from holdfast.engine.status import Status
-from support.engine import Stage, document, seats
+from support.engine import Stage, accessible_document, document, seats
 from support.scripts import (
     GENEROUS_RULES,
     RETENTION_MS,
@@ -423,10 +423,9 @@ async def test_seat_not_available_to_the_buyer_of_it(on: Stage) -> None:
         assert (await on.hold("A-1", user=user)).status is Status.SEAT_NOT_AVAILABLE
 
 
-@pytest.mark.parametrize("byte", [b"b", b"c"])
-async def test_seat_not_available_because_it_is_kept_back(on: Stage, byte: bytes) -> None:
+async def test_seat_not_available_because_it_is_blocked(on: Stage) -> None:
     ordinal = on.event.seats["A-1"].value
-    await on.redis.setrange(on.keys.key("map"), ordinal, byte)
+    await on.redis.setrange(on.keys.key("map"), ordinal, b"b")
 
     async with unchanged(on):
         reply = await on.hold("A-1")
@@ -935,3 +934,14 @@ async def test_what_cannot_be_put_into_a_call_is_refused_like_any_bad_wish(on: S
         nowhere = await on.backend.allocate_seats(on.event, holder, zones=[99], count=1)
 
     assert (negative.status, nowhere.status) == (Status.INVALID_REQUEST, Status.SEAT_NOT_FOUND)
+
+
+async def test_wheelchair_limit_exceeded(server_url: str) -> None:
+    async with audited(server_url, accessible_document()) as on:
+        user = uuid4()
+        await held(on, "A-1", user=user)
+
+        async with unchanged(on):
+            reply = await on.hold("B-1", user=user)
+
+    assert (reply.status, reply.seats) == (Status.WHEELCHAIR_LIMIT_EXCEEDED, pairs(on, "B-1"))

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from holdfast.engine.backend import NEVER_MS, AdminReply, ExpireReply, Holder, HoldReply, HoldsReply, Position
 from holdfast.engine.choosing import Wish, choose_seats, nearest_block
-from holdfast.engine.layout import CompiledEvent, EventState
+from holdfast.engine.layout import CompiledEvent, EventState, SeatCategory
 from holdfast.engine.records import HoldRecord, Pair, ZoneCounts
 from holdfast.engine.status import Status
 
@@ -37,6 +37,7 @@ class Hold:
     checkout: str = ""
     extension: str = ""
     forget_at_ms: int = 0
+    declined: bool = False
 
     @property
     def hold_id(self) -> UUID:
@@ -105,11 +106,43 @@ class Oracle:
     # What the event looks like.
 
     def map(self) -> bytes:
-        """One byte per place: '.' free, 'h' held, 's' sold, 'b' blocked, '|' between rows."""
+        """One byte per place: '.', 'w' or 'a' free, 'h' held, 's' sold, 'b' blocked, '|' between rows."""
         places = bytearray(self.event.map)
         for ordinal in self.event.seat_at:
             places[ordinal] = ord(self._seat_state(ordinal))
         return bytes(places)
+
+    def shown_map(self, now_ms: int) -> bytes:
+        """The same with 'c' for companion seats that are kept for somebody."""
+        places = bytearray(self.map())
+        for ordinal in self.event.paired:
+            if places[ordinal] == ord("a") and self._is_kept(ordinal, None, (), now_ms):
+                places[ordinal] = ord("c")
+        return bytes(places)
+
+    def _is_kept(self, ordinal: int, user_id: UUID | None, asked: Iterable[Pair], now_ms: int) -> bool:
+        """Whether a free companion seat is kept from a user: a wheelchair seat of it was taken by somebody who has not
+        declined, and neither has the user one nor asks for one."""
+        if self.event.seat_at[ordinal].category != SeatCategory.COMPANION:
+            return False
+        takers = [self.taken.get(wheelchair.value) for wheelchair in self.event.paired[ordinal]]
+        live = [hold for hold in takers if hold and (hold.state == SOLD or hold.is_live(now_ms))]
+        if set(asked) & set(self.event.paired[ordinal]) or user_id in [hold.user_id for hold in live]:
+            return False
+        zone = next(zone.index for zone in self.event.zones if zone.first <= ordinal <= zone.last)
+        counts, percent = self._counts(zone), self.event.document.policy.companion_release_occupancy_threshold
+        below = 100 * (counts.held + counts.sold) < percent * counts.capacity
+        return below and any(not hold.declined for hold in live)
+
+    def _wheelchairs(self, seats: Iterable[Pair]) -> tuple[Pair, ...]:
+        return tuple(seat for seat in seats if self.event.seat_at[seat.value].category == SeatCategory.WHEELCHAIR)
+
+    def _too_many_wheelchairs(self, holder: Holder, seats: tuple[Pair, ...], now_ms: int) -> Refusal | None:
+        limit, asked = self.event.document.policy.max_wheelchair_seats_per_booking, self._wheelchairs(seats)
+        live = [hold for hold in self.holds.values() if self._is_own(hold, holder, now_ms)]
+        have = sum(len(self._wheelchairs(hold.seats)) for hold in live)
+        too_many = limit and asked and have + len(asked) > limit
+        return Refusal(Status.WHEELCHAIR_LIMIT_EXCEEDED, seats=asked) if too_many else None
 
     def zones(self) -> tuple[ZoneCounts, ...]:
         return tuple(self._counts(zone.index) for zone in self.event.zones)
@@ -126,7 +159,9 @@ class Oracle:
         if ordinal in self.blocked:
             return "b"
         hold = self.taken.get(ordinal)
-        return hold.state if hold else "."
+        if hold:
+            return hold.state
+        return self.event.seat_at[ordinal].category.free_letter.decode() if ordinal in self.event.seat_at else "|"
 
     def _counts(self, zone: int) -> ZoneCounts:
         everything = [*self.holds.values(), *self.forgotten_sales]
@@ -167,6 +202,8 @@ class Oracle:
         hold = Hold(holder, seats, quantities, now_ms, ttl_ms, ends_ms=now_ms + ttl_ms, seq=self.seq)
         self.holds[holder.hold_id] = hold
         self.taken.update(dict.fromkeys(_ordinals(seats), hold))
+        # The audit of wheelchair seats has an entry of its own.
+        self.seq += bool(self._wheelchairs(seats)) and self.event.document.policy.accessibility_audit_enabled
         return hold
 
     def _end(self, holds: Collection[Hold], state: str, now_ms: int) -> None:
@@ -181,6 +218,7 @@ class Oracle:
     def _sell(self, holds: Collection[Hold], sale: str, now_ms: int) -> None:
         self.seq += 1
         for hold in holds:
+            hold.declined = hold.declined and hold.state == HELD
             hold.state, hold.seq, hold.forget_at_ms = SOLD, self.seq, now_ms + self.retention_ms
             hold.checkout = sale
             self.taken.update(dict.fromkeys(_ordinals(hold.seats), hold))
@@ -215,25 +253,43 @@ class Oracle:
             return self._reply(Status.ALREADY_HELD, self.taken[own[0].value], now_ms)
 
         units = _units(rest, places)
-        refusal = self._orphaning(rest) or self._over_limit(event, holder, units.total(), now_ms)
+        refusal = (
+            self._too_many_wheelchairs(holder, rest, now_ms)
+            or self._orphaning(rest)
+            or self._over_limit(event, holder, units.total(), now_ms)
+        )
         if refusal:
             return self._refuse(refusal, now_ms)
         in_the_way = _unique(self.taken[ordinal] for ordinal in _ordinals(rest) if ordinal in self.taken)
         return self._make_room_and_place(holder, rest, places, in_the_way, now_ms)
 
     def allocate_seats(
-        self, event: CompiledEvent, holder: Holder, zones: Sequence[int], count: int, now_ms: int
+        self,
+        event: CompiledEvent,
+        holder: Holder,
+        *,
+        zones: Sequence[int],
+        count: int,
+        accessible: bool,
+        now_ms: int,
     ) -> HoldReply:
         if reply := self._before_choosing(event, holder, zones, count, now_ms):
             return reply
+        if not accessible and (refusal := self._over_limit(event, holder, count, now_ms)):
+            return self._refuse(refusal, now_ms)
         with_room = [zone for zone in zones if not self._lacking(Counter({zone: count}))]
         expiring: list[Hold] = []
-        seats = self._choose(with_room, count, expiring)
+        choose = self._choose_accessible if accessible else self._choose
+        seats = choose(with_room, count, expiring)
         if not seats:
             expiring = self._overdue(now_ms)
-            seats = self._choose(zones, count, expiring)
+            seats = choose(zones, count, expiring)
         if not seats:
             return self._refuse(Refusal(Status.NO_AVAILABLE_SEATS), now_ms)
+        if accessible:
+            refusal = self._too_many_wheelchairs(holder, seats, now_ms)
+            if refusal := refusal or self._over_limit(event, holder, count, now_ms):
+                return self._refuse(refusal, now_ms)
         return self._make_room_and_place(holder, seats, (), expiring, now_ms)
 
     def offer_seats(
@@ -249,6 +305,8 @@ class Oracle:
     ) -> HoldReply:
         if reply := self._before_choosing(event, holder, zones, count, now_ms):
             return reply
+        if refusal := self._over_limit(event, holder, count, now_ms):
+            return self._refuse(refusal, now_ms)
         with_room = [zone for zone in zones if self._counts(zone).free >= count]
         stretches = [self.event.zones[zone] for zone in with_room]
         places = [near - zone.first if zone.first <= near <= zone.last else 0 for zone in stretches]
@@ -274,8 +332,39 @@ class Oracle:
         refusal = self._admission(event, now_ms)
         if not refusal and (seatless := tuple(Pair(zone, count) for zone in zones if not self._seats_of(zone))):
             refusal = Refusal(Status.SEAT_NOT_FOUND, quantities=seatless)
-        refusal = refusal or self._over_limit(event, holder, count, now_ms)
         return self._refuse(refusal, now_ms) if refusal else None
+
+    def _choose_accessible(self, zones: Sequence[int], count: int, expiring: Collection[Hold]) -> tuple[Pair, ...]:
+        """The first wheelchair seat of which enough companion seats are free, once some holds have ended."""
+        freed = {ordinal for hold in expiring for ordinal in _ordinals(hold.seats)}
+        for zone in zones:
+            for ordinal in self._seats_of(zone):
+                seat = Pair(zone, ordinal)
+                together = [seat, *self.event.paired.get(ordinal, ())]
+                free = [each for each in together if each.value in freed or self._seat_state(each.value) in "wa"]
+                free = free[:count]
+                if self._wheelchairs([seat]) and seat in free and len(free) == count:
+                    return tuple(sorted(free))
+        return ()
+
+    def decline_companions(self, hold_id: UUID, user_id: UUID, now_ms: int) -> AdminReply:  # noqa: PLR0911 - one return per kind of answer, in order of precedence.
+        hold = self.holds.get(hold_id)
+        if hold is None:
+            return self._refuse_change(Status.HOLD_NOT_FOUND, now_ms)
+        if hold.user_id != user_id:
+            return self._refuse_change(Status.NOT_HOLD_OWNER, now_ms)
+        if hold.state == RELEASED:
+            return self._refuse_change(Status.HOLD_RELEASED, now_ms)
+        if hold.state == EXPIRED or hold.is_overdue(now_ms):
+            return self._refuse_change(Status.HOLD_EXPIRED, now_ms)
+        wheelchairs = self._wheelchairs(hold.seats)
+        if not wheelchairs:
+            return self._refuse_change(Status.SEAT_NOT_FOUND, now_ms)
+        if hold.declined:
+            return AdminReply(Status.REPEATED, now_ms, self.position(hold.seq), wheelchairs)
+        self.seq += 1
+        hold.declined, hold.seq = True, self.seq
+        return AdminReply(Status.DONE, now_ms, self.position(self.seq), wheelchairs)
 
     def _choose(self, zones: Sequence[int], count: int, expiring: Collection[Hold]) -> tuple[Pair, ...]:
         """The seats that the rules choose in the zones as they are once some holds have ended."""
@@ -291,7 +380,11 @@ class Oracle:
         """A zone's stretch of the map."""
         stretch = self.event.zones[zone]
         bytes_of = (
-            "." if ordinal in freed else self._seat_state(ordinal) if ordinal in self.event.seat_at else "|"
+            "."
+            if ordinal in freed and ordinal not in self.event.paired
+            else self._seat_state(ordinal)
+            if ordinal in self.event.seat_at
+            else "|"
             for ordinal in range(stretch.first, stretch.last + 1)
         )
         return "".join(bytes_of).encode()
@@ -356,6 +449,8 @@ class Oracle:
                 reasons.setdefault(Status.SEAT_NOT_AVAILABLE, []).append(seat)
             elif hold and hold.is_live(now_ms) and hold.user_id != holder.user_id:
                 reasons.setdefault(Status.SEAT_HELD_BY_ANOTHER_USER, []).append(seat)
+            elif not (hold and hold.is_live(now_ms)) and self._is_kept(seat.value, holder.user_id, seats, now_ms):
+                reasons.setdefault(Status.SEAT_NOT_AVAILABLE, []).append(seat)
         if not reasons:
             return None
         worst = min(reasons)
@@ -375,11 +470,12 @@ class Oracle:
         if not self.event.document.policy.orphan_avoidance_strict:
             return None
         due = _unique(self.taken[ordinal] for ordinal in _ordinals(seats) if ordinal in self.taken)
-        free = {ordinal for hold in due for ordinal in _ordinals(hold.seats)}
+        free = {ordinal for hold in due for ordinal in _ordinals(hold.seats)} - self.event.paired.keys()
         free |= {ordinal for ordinal in self.event.seat_at if self._seat_state(ordinal) == "."}
         left = free - _ordinals(seats)
         orphans = []
-        for seat in seats:
+        # Whoever takes what was nobody's neighbour leaves nobody alone.
+        for seat in (each for each in seats if each.value in free):
             for beside in (seat.value - 1, seat.value + 1):
                 row = self.event.row_around(beside)
                 alone = beside in left and not {beside - 1, beside + 1} & left
@@ -592,7 +688,8 @@ class Oracle:
                 for seat in hold.seats:
                     owner = self.taken.get(seat.value)
                     makes_way = owner is None or (owner.is_overdue(now_ms) and owner not in named)
-                    if seat.value in self.blocked or seat.value in promised or not makes_way:
+                    is_kept = self._is_kept(seat.value, hold.user_id, hold.seats, now_ms)
+                    if seat.value in self.blocked or seat.value in promised or is_kept or not makes_way:
                         lost[hold.hold_id].append(seat)
                 promised |= _ordinals(hold.seats)
         return lost

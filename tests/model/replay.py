@@ -86,6 +86,16 @@ class Replay:
             assert end >= self.live[hold_id]
             self.live[hold_id] = end
 
+    def _accessible(self, entry: LogEntry) -> None:
+        (wheelchairs, kept), _ = unpack_blocks(entry.body, 2)
+        assert entry.hold_ids[0] in self.live
+        assert {chr(self._map[seat.value]) for seat in wheelchairs.seats} == {"h"}
+        assert {chr(self._map[seat.value]) for seat in kept.seats} <= {"a"}
+
+    def _decline(self, entry: LogEntry) -> None:
+        (block,), _ = unpack_blocks(entry.body, 1)
+        assert {chr(self._map[seat.value]) for seat in block.seats} <= {"h", "s"}
+
     def _release(self, entry: LogEntry) -> None:
         reason, _, checkout = self._end(entry).partition(b"\n")
         assert reason in (b"user_cancelled", b"payment_failed", b"admin_override", b"not_persisted")
@@ -128,11 +138,11 @@ class Replay:
 
     def _write(self, seats: Sequence[Pair], before: str, after: str) -> None:
         for seat in seats:
-            found = chr(self._map[seat.value])
-            assert found == before, (
+            found, free = chr(self._map[seat.value]), self._event.seat_at[seat.value].category.free_letter.decode()
+            assert found == (free if before == "." else before), (
                 f"entry {self.seq} turns seat {seat} from {before!r} to {after!r}, but it is {found!r}"
             )
-            self._map[seat.value] = ord(after)
+            self._map[seat.value] = ord(free if after == "." else after)
 
 
 def _units(block: Block) -> Counter[int]:

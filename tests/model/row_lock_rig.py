@@ -21,7 +21,7 @@ from holdfast.persistence.verify import CHECKS
 from support.engine import SHARDS
 from support.row_locks import DB_EPOCH, serve_from_postgres
 
-LETTERS = {"available": b".", "held": b"h", "sold": b"s", "blocked": b"b"}
+LETTERS = {"held": b"h", "sold": b"s", "blocked": b"b"}
 STATES = {"active": "h", "converted": "s", "cancelled": "r", "expired": "x"}
 FOR_EVER_MS = 10**13
 TABLES = "seat_holds, tickets, checkouts, audit_log, outbox, organizations, control, shard_marks"
@@ -51,7 +51,9 @@ class RowLockInspector:
         assert last_seq >= after_seq
         places = bytearray(self._event.map)
         for ordinal, seat in found.seats.items():
-            places[ordinal : ordinal + 1] = LETTERS[seat.status]
+            places[ordinal : ordinal + 1] = (
+                LETTERS.get(seat.status) or self._event.seat_at[ordinal].category.free_letter
+            )
         return Snapshot(
             map=bytes(places),
             owners={ordinal: seat.hold_id for ordinal, seat in found.seats.items() if seat.hold_id},

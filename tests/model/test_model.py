@@ -142,7 +142,7 @@ RARE_GUARDS: dict[str, tuple[Play, Policy, Guard]] = {
     "a lost seat is sold again": (
         a_payment_for_an_expired_hold_of_a_taken_seat,
         POLICIES[0],
-        Guard("include/find_lost_seats.lua", "byte ~= '.' and not is_due", "false"),
+        Guard("include/find_lost_seats.lua", "not is_free and not is_due", "false"),
     ),
     "an overdue hold is in the way of a payment": (
         a_payment_for_expired_places_of_a_full_zone,

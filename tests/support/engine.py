@@ -14,8 +14,11 @@ from holdfast.engine.layout import (
     CompiledEvent,
     EventDocument,
     EventState,
+    GroupType,
     Policy,
+    SeatCategory,
     SeatDocument,
+    SeatGroupDocument,
     ZoneDocument,
     ZoneType,
     compile_event,
@@ -58,6 +61,25 @@ def document(
         ZoneDocument("floor", ZoneType.GA_STANDING, "Floor", floor),
     )
     return EventDocument(event_id=uuid4(), name="Test night", zones=zones, state=state, policy=policy, **changes)
+
+
+def accessible(
+    places: tuple[SeatDocument, ...], wheelchair: str, *companions: str, grouped: bool = False
+) -> tuple[SeatDocument, ...]:
+    """Seats of which one is a wheelchair seat with these companions; it names them unless a group does."""
+    special: dict[str, dict[str, Any]] = {each: {"category": SeatCategory.COMPANION} for each in companions}
+    named = () if grouped else companions
+    special[wheelchair] = {"category": SeatCategory.WHEELCHAIR, "companion_seat_ids": named}
+    return tuple(msgspec.structs.replace(seat, **special.get(seat.seat_id, {})) for seat in places)
+
+
+def accessible_document(**changes: Any) -> EventDocument:
+    """Two rows of ten: A-1 is a wheelchair seat with the companion A-2, B-1 one with the companions B-2 and B-3."""
+    plain = document(rows=2, **changes)
+    places = accessible(accessible(plain.zones[0].seats, "A-1", "A-2"), "B-1", "B-2", "B-3", grouped=True)
+    zones = (msgspec.structs.replace(plain.zones[0], seats=places), *plain.zones[1:])
+    groups = (SeatGroupDocument(GroupType.WHEELCHAIR_PAIR, ("B-1", "B-2", "B-3")),)
+    return msgspec.structs.replace(plain, zones=zones, seat_groups=groups)
 
 
 class Stage:

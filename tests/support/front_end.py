@@ -112,12 +112,24 @@ async def serving(
 def with_uuids(doc: EventDocument | None = None) -> EventDocument:
     """An event whose seats and zones have UUIDs for names, as most have."""
     doc = doc or document()
-    zones = tuple(_renamed(zone) for zone in doc.zones)
-    return msgspec.structs.replace(doc, zones=zones)
+    names = {seat.seat_id: str(uuid4()) for zone in doc.zones for seat in zone.seats}
+    groups = tuple(
+        msgspec.structs.replace(group, seat_ids=tuple(names[each] for each in group.seat_ids))
+        for group in doc.seat_groups
+    )
+    zones = tuple(_renamed(zone, names) for zone in doc.zones)
+    return msgspec.structs.replace(doc, zones=zones, seat_groups=groups)
 
 
-def _renamed(zone: ZoneDocument) -> ZoneDocument:
-    seats = tuple(msgspec.structs.replace(seat, seat_id=str(uuid4())) for seat in zone.seats)
+def _renamed(zone: ZoneDocument, names: dict[str, str]) -> ZoneDocument:
+    seats = tuple(
+        msgspec.structs.replace(
+            seat,
+            seat_id=names[seat.seat_id],
+            companion_seat_ids=tuple(names[each] for each in seat.companion_seat_ids),
+        )
+        for seat in zone.seats
+    )
     return msgspec.structs.replace(zone, zone_id=str(uuid4()), seats=seats)
 
 

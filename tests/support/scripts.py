@@ -272,6 +272,8 @@ def _right_arguments(on: Stage) -> dict[str, bytes]:
         "capacities": b"",
         "length": b"%d" % len(event.map),
         "zones": event.zone_specs,
+        "access": event.accessibility,
+        "paired": event.paired_seats,
         "want_map": b"0",
         "offset": b"0",
         "block": b"..",

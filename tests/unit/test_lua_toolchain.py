@@ -306,10 +306,12 @@ def test_parts_are_split_at_outer_commas_only() -> None:
 
 def test_there_are_the_scripts_of_the_design() -> None:
     assert set(scripts()) == READERS | GIVING_BACK | {
+        "allocate_accessible_seats",
         "allocate_seats",
         "offer_seats",
         "block_seats",
         "confirm_holds",
+        "decline_companions",
         "extend_holds",
         "hold_seats",
         "load_event",
