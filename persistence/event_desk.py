@@ -134,7 +134,7 @@ class EventDesk:
     ) -> tuple[SaveResult, CompiledEvent]:
         """Bring both servers to what is wanted, while nobody else changes the event."""
         result = await self._save(organization_id, wanted)
-        # Read back: a plan has become an event, and what was saved before keeps its version.
+        # Read back, because Postgres may spell a number in another way, which would be another version.
         event = await self.find(wanted.event_id, organization_id)
         # Asked only now: what was saved before the shard changed to Redis was taken along.
         if await self._is_in_redis(event.event_id):

@@ -87,16 +87,6 @@ async def test_an_event_comes_back_as_it_was_saved(connection: Connection) -> No
     assert await load_event(connection, ORGANIZATION, saved.event_id) == saved
 
 
-async def test_an_event_of_an_earlier_release_keeps_its_version(connection: Connection) -> None:
-    saved = event()
-    await save_event(connection, saved, SHARDS)
-    # Given a document from before the policy had this switch.
-    shortened = "UPDATE events SET document = document #- '{policy,orphan_audit_enabled}' WHERE id = $1"
-    await connection.execute(shortened, saved.event_id)
-
-    assert await load_event(connection, ORGANIZATION, saved.event_id) == saved
-
-
 async def test_the_rows_are_those_of_the_document(connection: Connection) -> None:
     saved = event(document(rows=2, per_row=2, blocked_seat_ids=frozenset({"B-1"})))
     await save_event(connection, saved, SHARDS)
