@@ -3,7 +3,6 @@
 from uuid import UUID
 
 import msgspec
-from aiohttp import web
 
 from holdfast.engine.status import Status
 from holdfast.http.endpoints import BUYERS, Call, Endpoints
@@ -11,7 +10,9 @@ from holdfast.http.errors import problem, reason_of, reasons_of
 from holdfast.http.hold_views import HeldSeat, companion_seat_ids, held_seats
 from holdfast.http.holding import choose_ack, durability
 from holdfast.http.holds import find_hold
+from holdfast.http.repeats import REPEAT_ERRORS, REPEAT_HEADERS, repeatable
 from holdfast.http.stores import holds_key
+from holdfast.http.whole_response import WholeResponse
 
 endpoints = Endpoints()
 
@@ -38,11 +39,14 @@ class Declined(msgspec.Struct, frozen=True):
         *reasons_of(
             Status.HOLD_NOT_FOUND, Status.HOLD_RELEASED, Status.HOLD_EXPIRED, Status.SEAT_NOT_FOUND, Status.FENCED
         ),
-        "unknown_outcome",
+        *REPEAT_ERRORS,
     ),
     prefer=True,
+    idempotency_key=True,
+    reply_headers=REPEAT_HEADERS,
 )
-async def decline_companions(call: Call) -> web.StreamResponse:
+@repeatable
+async def decline_companions(call: Call) -> WholeResponse:
     event, stored, _ = await find_hold(call)
     ack = choose_ack(call, event)
     reply = await call.app[holds_key].decline_companions(

@@ -30,16 +30,17 @@ REPEAT_HEADERS = {REPLAYED: "`true` on the first answer given again to a repeat.
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _log = logging.getLogger(__name__)
 
-Handler = Callable[[Call, Any], Awaitable[WholeResponse]]
+# Takes the call and, where there is one, its body.
+Handler = Callable[..., Awaitable[WholeResponse]]
 
 
 def repeatable(run: Handler) -> Handler:
     """Let the answers of a handler be kept under the key of the request. Goes between it and its declaration."""
 
     @wraps(run)
-    async def answered_once(call: Call, body: Any) -> WholeResponse:
+    async def answered_once(call: Call, *body: Any) -> WholeResponse:
         if not call.idempotency_key:
-            return await run(call, body)
+            return await run(call, *body)
         who = call.principal
         digest = blake2b(_encode(body), digest_size=16).digest()
         asked = Request(who.organization_id, who.user_id, call.request.path, call.idempotency_key, digest)
@@ -50,7 +51,7 @@ def repeatable(run: Handler) -> Handler:
         if isinstance(begun, Answer):
             call.add_header(REPLAYED, "true")
             return call.respond(begun.status, begun.body, begun.content_type)
-        return await _first_answer(call, asked, begun, run(call, body))
+        return await _first_answer(call, asked, begun, run(call, *body))
 
     return answered_once
 

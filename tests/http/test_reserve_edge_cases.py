@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
+from holdfast.engine.backend import NEVER_MS, Holder
 from holdfast.engine.layout import EventState
 from holdfast.engine.policy import AckRule
 from holdfast.http.stores import hot_cache_key
@@ -175,15 +176,33 @@ async def test_seat_already_sold(front: FrontEnd) -> None:
 async def test_a_refusal_says_what_the_seat_is_and_never_whose(front: FrontEnd, end: str) -> None:
     """The same from the script and from what this process remembers."""
     backend, seat = front.rig.on.backend, front.event.seats["A-1"]
+    remembered = front.client.server.app[hot_cache_key]
+
+    def is_remembered(ordinal: int, as_what: str = "held") -> bool:
+        event = front.event
+        taken = remembered.taken(event.organization_id, event.event_id, ordinal, user_id=uuid4(), now_ms=1)
+        return taken is not None and {NEVER_MS: "sold", 0: "blocked"}.get(taken.until_ms, "held") == as_what
+
+    # What happened before it followed the log it does not know: another seat is taken, again and again, until it does.
+    other, taker = front.event.seats["C-1"], Holder(uuid4(), uuid4())
+
+    async def follows() -> bool:
+        nonlocal taker
+        if is_remembered(other.value):
+            return True
+        await backend.release_holds(front.event, [taker.hold_id], user_id=None, reason="admin_override")
+        taker = Holder(uuid4(), uuid4())
+        await backend.hold_seats(front.event, taker, seats=[other])
+        return False
+
+    await eventually(follows, "the log is followed")
     if end == "blocked":
         await backend.block_seats(front.event, seats=[seat])
     else:
         held = await front.reserve("A-1")
     if end == "sold":
         await backend.confirm_holds(front.event, [UUID(held.data["hold_id"])], sale="sale-1", user_id=None)
-    remembered = front.client.server.app[hot_cache_key]
-    who = (front.event.organization_id, front.event.event_id, seat.value)
-    await eventually(lambda: remembered.taken(*who, user_id=uuid4(), now_ms=1) is not None, "the seat is remembered")
+    await eventually(lambda: is_remembered(seat.value, end), "the seat is remembered")
 
     # A request with a key goes past what this process remembers.
     replies = [await front.reserve("A-1", user=uuid4(), headers=key) for key in ({}, {"Idempotency-Key": "click-1"})]
