@@ -54,6 +54,11 @@ class Workshop:
         self.monkeypatch.setattr(sql, "QUERIES", folder)
         sql.query.cache_clear()
 
+    async def edit_function(self, name: str, guard: str, instead: str = "") -> None:
+        """Take a guard out of a function of the database."""
+        text = await self.shards.value("SELECT pg_get_functiondef($1::regproc)", name)
+        await self.shards.execute(_without(text, name, guard, instead))
+
     def edit_scripts(self, include: str, guard: str, instead: str) -> None:
         """Take a guard out of every script that includes a piece."""
         folder = self._copy(lua.SCRIPTS, "lua")
@@ -69,9 +74,12 @@ class Workshop:
 
 
 def _replace(path: Path, guard: str, instead: str) -> None:
-    text = path.read_text()
-    assert text.count(guard) == 1, f"{path.name} does not have this guard, once: {guard}"
-    path.write_text(text.replace(guard, instead))
+    path.write_text(_without(path.read_text(), path.name, guard, instead))
+
+
+def _without(text: str, name: str, guard: str, instead: str) -> str:
+    assert text.count(guard) == 1, f"{name} does not have this guard, once: {guard}"
+    return text.replace(guard, instead)
 
 
 @pytest.fixture
@@ -182,12 +190,12 @@ async def redis_is_emptied_and_serves_on(shards: Fallback, buyers: Witness) -> N
 async def drop_the_unique_index(workshop: Workshop) -> None:
     """And what foresees it, which refuses the same before the index has to."""
     await workshop.shards.execute("DROP INDEX seat_held_by_another_user")
-    remove_what_foresees_the_index(workshop)
+    await remove_what_foresees_the_index(workshop)
 
 
-def remove_what_foresees_the_index(workshop: Workshop) -> None:
+async def remove_what_foresees_the_index(workshop: Workshop) -> None:
     workshop.edit_query("apply_holds", "WHERE s.status <> 'available'", "WHERE false")
-    workshop.edit_query("place_holds", " AND s.status = 'available'")
+    await workshop.edit_function("place_holds", " AND s.status = 'available'")
 
 
 async def acknowledge_when_redis_has_it(workshop: Workshop) -> None:
@@ -203,7 +211,7 @@ async def hold_in_postgres_in_any_mode(workshop: Workshop) -> None:
 
 
 async def persist_in_any_epoch(workshop: Workshop) -> None:
-    workshop.edit_query(
+    await workshop.edit_function(
         "advance_marks", "JOIN control c ON c.shard = t.shard AND c.epoch = t.epoch AND c.mode = 'redis'\n"
     )
 
@@ -278,7 +286,7 @@ async def test_with_all_guards_the_same_course_is_harmless(
 
 async def test_the_unique_index_alone_keeps_the_second_hold_out(workshop: Workshop) -> None:
     buyers = Witness(workshop.shards)
-    remove_what_foresees_the_index(workshop)
+    await remove_what_foresees_the_index(workshop)
     await redis_lets_the_next_one_in_too_early(workshop.shards, buyers)
     # Nobody foresaw this refusal, so it has no good answer; but the promises hold.
     assert await buyers.violations() == {Rule.ANSWERS}
