@@ -3,7 +3,6 @@
 local MAX_LIST_BYTES = 2048
 local user_live, user_recent, user_usage, address_live, address_usage = 0, 0, nil, 0, nil
 if user_list or address_list then
-  -- @include count_zones
   -- @include recent_holds
   if user_list then
     user_usage = recent_holds(user_list)
@@ -22,10 +21,10 @@ elseif follow_address
 elseif window_units > 0 and user_recent + units > window_units then
   refusal = RATE_LIMIT_EXCEEDED
   local excess = user_recent + units - window_units
-  for _, reservation in ipairs(user_usage and user_usage.reserved or {}) do
-    excess = excess - reservation[2]
+  for i, reserved_ms in ipairs(user_usage and user_usage.reserved_ms or {}) do
+    excess = excess - user_usage.reserved_units[i]
     if excess <= 0 then
-      lifts_ms = reservation[1] + window_ms
+      lifts_ms = reserved_ms + window_ms
       break
     end
   end
