@@ -16,12 +16,20 @@ from holdfast.engine.status import Status
 
 _REMEMBERED_REJECTIONS = 10_000
 
+# How often somebody looks who has waited too long. A timer for each of them would cost more than the rest of the wait.
+_LOOK_S = 0.1
+
 
 class Ack(StrEnum):
     """What a caller waits for: the commit in Postgres, or only the decision in Redis."""
 
     POSTGRES = "postgres"
     REDIS = "redis"
+
+
+# The epoch and number that are waited for, the order of arrival, so that nothing after it is ever compared, until when,
+# and how to tell.
+_Waiting = tuple[int, int, int, float, asyncio.Future[None]]
 
 
 class Acks:
@@ -31,7 +39,8 @@ class Acks:
         self._epochs: dict[int, int] = {}
         self._marks: dict[tuple[int, int], int] = {}
         self._over: dict[int, int] = {}
-        self._waiting: dict[int, list[tuple[int, int, int, asyncio.Future[None]]]] = {}
+        self._waiting: dict[int, list[_Waiting]] = {}
+        self._looking = False
         self._order = count()
         self._rejections: OrderedDict[tuple[int, int, int], Status] = OrderedDict()
 
@@ -59,14 +68,12 @@ class Acks:
             loop = asyncio.get_running_loop()
             committed: asyncio.Future[None] = loop.create_future()
             waiting = self._waiting.setdefault(position.shard, [])
-            # The order of arrival breaks ties, so that two futures are never compared.
-            heappush(waiting, (position.epoch, position.seq, next(self._order), committed))
-            # A plain timer, because every durable hold waits here.
-            timer = loop.call_later(timeout_s, _give_up, committed, timeout_s)
-            try:
-                await committed
-            finally:
-                timer.cancel()
+            deadline = loop.time() + timeout_s
+            heappush(waiting, (position.epoch, position.seq, next(self._order), deadline, committed))
+            if not self._looking:
+                self._looking = True
+                loop.call_later(_LOOK_S, self._give_up, loop)
+            await committed
         return self._rejections.get((position.shard, position.epoch, position.seq))
 
     def advance(self, shard: int, epoch: int, seq: int) -> None:
@@ -76,7 +83,7 @@ class Acks:
         self._epochs[shard], self._marks[shard, epoch] = epoch, seq
         waiting = self._waiting.get(shard)
         while waiting and waiting[0][:2] <= (epoch, seq):
-            waited_epoch, _, _, committed = heappop(waiting)
+            waited_epoch, *_, committed = heappop(waiting)
             if committed.done():
                 continue
             if waited_epoch == epoch:
@@ -100,12 +107,17 @@ class Acks:
         while len(self._rejections) > _REMEMBERED_REJECTIONS:
             self._rejections.popitem(last=False)
 
-
-def _give_up(committed: asyncio.Future[None], timeout_s: float) -> None:
-    if not committed.done():
-        committed.set_exception(
-            Uncommitted(f"not committed within {timeout_s} s; the outcome is unknown, repeat with the same key")
-        )
+    def _give_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Answer those who have waited too long, and look again while anybody waits."""
+        now = loop.time()
+        still_waiting = [each for waiting in self._waiting.values() for each in waiting if not each[-1].done()]
+        for *_, deadline, committed in still_waiting:
+            if deadline <= now:
+                text = "not committed in time; the outcome is unknown, repeat with the same key"
+                committed.set_exception(Uncommitted(text))
+        self._looking = bool(still_waiting)
+        if self._looking:
+            loop.call_later(_LOOK_S, self._give_up, loop)
 
 
 def _epoch_is_over() -> Uncommitted:

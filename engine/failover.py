@@ -11,7 +11,7 @@
 - What became of holds is counted here, whoever decided.
 """
 
-import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
@@ -304,7 +304,7 @@ class FailoverService:
     ) -> Reply:
         """Make a call where its shard is served, and again where that moves, within this service's patience."""
         shard = shard_of(event_id, self._epochs.shards)
-        deadline = asyncio.get_running_loop().time() + self._patience_s
+        deadline = time.monotonic() + self._patience_s
         for _ in range(_ATTEMPTS):
             state = self._epochs.state(shard)
             try:
@@ -321,11 +321,10 @@ class FailoverService:
                 if not repeatable:
                     raise
                 refusal = error
-            left = deadline - asyncio.get_running_loop().time()
-            if not await self._epochs.moved_on(shard, state, left):
+            if not await self._epochs.moved_on(shard, state, deadline - time.monotonic()):
                 raise refusal
             # What follows a change is a new call, and has its own time.
-            deadline = asyncio.get_running_loop().time() + self._patience_s
+            deadline = time.monotonic() + self._patience_s
         raise Unavailable(f"shard {shard} changes its mode too often")
 
     async def _from_redis(self, shard: int, state: ShardState, call: Callable[[], Awaitable[Reply]], ack: Ack) -> Reply:

@@ -4,13 +4,17 @@ An id is a UUID of version 8. Its first six bytes are the tag of the event, a di
 from the key under which a client repeats its request, so that a repeat asks for the same hold.
 """
 
+import os
+from collections.abc import Iterator
 from hashlib import blake2b
-from os import urandom
 from uuid import UUID
 
 TAG_BYTES = 6
 _REST_BYTES = 16 - TAG_BYTES
 _VERSION_BYTE, _VARIANT_BYTE = 6, 8
+
+# Asking the system for random bytes costs as much as everything else about an id, so they are drawn for many at once.
+_DRAWN_AT_ONCE = 256
 
 
 def event_tag(organization_id: UUID, event_id: UUID) -> bytes:
@@ -26,13 +30,30 @@ def tag_of(hold_id: UUID) -> bytes:
 
 def new_hold_id(tag: bytes) -> UUID:
     """An id that nobody has or can guess, for the event with this tag."""
-    return _hold_id(tag, urandom(_REST_BYTES))
+    return _hold_id(tag, next(_random_rests))
 
 
 def derived_hold_id(tag: bytes, scope: bytes, user_id: UUID, key: str) -> UUID:
     """The id that a user's request under this key always has; `scope` names organisation and event in full."""
     source = scope + user_id.bytes + key.encode()
     return _hold_id(tag, blake2b(source, digest_size=_REST_BYTES).digest())
+
+
+def _draw() -> Iterator[bytes]:
+    while True:
+        drawn = os.urandom(_DRAWN_AT_ONCE * _REST_BYTES)
+        for at in range(0, len(drawn), _REST_BYTES):
+            yield drawn[at : at + _REST_BYTES]
+
+
+def _draw_anew() -> None:
+    global _random_rests  # noqa: PLW0603 - see below
+    _random_rests = _draw()
+
+
+_random_rests = _draw()
+# What a process has drawn and not used must not be used by its children as well.
+os.register_at_fork(after_in_child=_draw_anew)
 
 
 def _hold_id(tag: bytes, rest: bytes) -> UUID:

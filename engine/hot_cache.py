@@ -12,12 +12,12 @@ from contextlib import aclosing
 from uuid import UUID
 
 import msgspec
-from redis.asyncio import Redis
 
 from holdfast.engine.backend import NEVER_MS
 from holdfast.engine.epochs import Epochs
 from holdfast.engine.log import Fields, follow_logs
 from holdfast.engine.records import seats_of_blocks, seats_of_hold, unpack_scope
+from holdfast.engine.wire import Wire
 
 # Later than every hold ends, and what a caller is told instead.
 _SOLD_MS, _BLOCKED_MS = 1 << 62, 1 << 61
@@ -56,25 +56,25 @@ class HotCache:
             return None
         return Taken(_TOLD_MS.get(until_ms, until_ms))
 
-    async def follow(self, redis: Redis, epochs: Epochs) -> None:
+    async def follow(self, wire: Wire, epochs: Epochs) -> None:
         """Feed the cache from the logs of the shards that Redis serves until cancelled; empty and silent afterwards.
 
-        Raises when the connection breaks, and TimeoutError when the server says nothing for the cache's patience, which
-        is more than the second after which a quiet log says so.
+        Raises a BackendError when the connection breaks, and TimeoutError when the server says nothing for the cache's
+        patience, which is more than the second after which a quiet log says so.
         """
         while True:
             changes = epochs.changes
             if served := epochs.in_redis:
-                await self._follow(redis, epochs, served)
+                await self._follow(wire, epochs, served)
             else:
                 while epochs.changes == changes:
                     await epochs.next_change(self._patience_s)
 
-    async def _follow(self, redis: Redis, epochs: Epochs, served: dict[int, int]) -> None:
+    async def _follow(self, wire: Wire, epochs: Epochs, served: dict[int, int]) -> None:
         """Follow until a shard changes."""
         changes = epochs.changes
         try:
-            async with aclosing(follow_logs(redis, served)) as batches:
+            async with aclosing(follow_logs(wire, served)) as batches:
                 while epochs.changes == changes:
                     async with asyncio.timeout(self._patience_s):
                         entries = await anext(batches)

@@ -4,10 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from redis.asyncio import Redis
-
-from holdfast.engine.cancellation import honour_cancellation
 from holdfast.engine.keys import ShardKeys
+from holdfast.engine.wire import Wire
 
 _BLOCK_MS = 1000
 _COUNT = 1000
@@ -18,25 +16,26 @@ _GATHER_S = 0.005
 Fields = Mapping[bytes, bytes]
 
 
-async def follow_logs(redis: Redis, epochs: Mapping[int, int]) -> AsyncGenerator[list[Fields], None]:
+async def follow_logs(wire: Wire, epochs: Mapping[int, int]) -> AsyncGenerator[list[Fields], None]:
     """Yield what is appended to the logs from now on, in order within each shard; empty when a second passes quietly.
 
     `epochs` has the epoch of each shard to follow, at least one. Entries come as Redis has them, a few milliseconds
     late; `engine/records` unpacks them. The first batch is empty and comes as soon as it is known where to read on.
+    Nobody else can use the wire meanwhile, because each call waits at the server for what comes.
     """
-    places: dict[Any, Any] = {}
+    places: dict[bytes, bytes] = {}
     for shard, epoch in epochs.items():
         key = ShardKeys(shard, epoch).key("log")
-        last = await redis.xrevrange(key, count=1)
-        places[key] = last[0][0] if last else "0"
+        last = await wire.call("XREVRANGE", key, "+", "-", "COUNT", 1)
+        places[key] = last[0][0] if last else b"0"
     yield []
     while True:
-        honour_cancellation()
-        batches: Any = await redis.xread(places, count=_COUNT, block=_BLOCK_MS) or []
+        read = ("XREAD", "COUNT", _COUNT, "BLOCK", _BLOCK_MS, "STREAMS")
+        batches: Any = await wire.call(*read, *places, *places.values()) or []
         entries: list[Fields] = []
         for key, batch in batches:
             places[key] = batch[-1][0]
-            entries += [fields for _, fields in batch]
+            entries += [dict(zip(fields[::2], fields[1::2], strict=True)) for _, fields in batch]
         yield entries
         if entries:
             await asyncio.sleep(_GATHER_S)

@@ -103,9 +103,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 async def find_event(call: Call, event_id: UUID | None = None) -> CompiledEvent:
     """The event in the path, or another one. Raises Refused if the caller's organisation has no such event."""
-    organization_id, event_id = call.principal.organization_id, event_id or call.ids["event"]
-    catalogue = call.app[catalogue_key]
-    event = catalogue.known(organization_id, event_id) or await catalogue.get(organization_id, event_id)
+    event = await call.app[catalogue_key].get(call.principal.organization_id, event_id or call.ids["event"])
     if event is None:
         raise Refused(problem(reason_of(Status.EVENT_NOT_FOUND)))
     return event
@@ -153,7 +151,9 @@ async def despite_changes(
     """Try, and try again with the event as it is now when it has changed; the result is counted."""
     began, epochs = time.perf_counter(), call.app[epochs_key]
     try:
-        event, reply = await with_current(call, event, attempt)
+        reply = await attempt(event)
+        if reply.status is Status.STALE_CONFIG:
+            event, reply = await _with_changes(call, event, attempt)
     except BackendError:
         count_failed_hold(_decided_by(epochs.state(shard_of(event.event_id, epochs.shards))))
         raise
@@ -172,14 +172,21 @@ async def with_current(
 ) -> tuple[CompiledEvent, _Reply]:
     """Try, and try again with the event as it is now when it has changed."""
     reply = await attempt(event)
+    return (event, reply) if reply.status is not Status.STALE_CONFIG else await _with_changes(call, event, attempt)
+
+
+async def _with_changes(
+    call: Call, event: CompiledEvent, attempt: Callable[[CompiledEvent], Awaitable[_Reply]]
+) -> tuple[CompiledEvent, _Reply]:
+    """Try again with the event as it is now, because it is not what it was."""
     for pause_s in _STALE_PAUSES_S:
-        if reply.status is not Status.STALE_CONFIG:
-            break
         await asyncio.sleep(pause_s)
         changed = await call.app[catalogue_key].reload(event)
         if changed is None:
             raise Refused(problem(reason_of(Status.EVENT_NOT_FOUND)))
         event, reply = changed, await attempt(changed)
+        if reply.status is not Status.STALE_CONFIG:
+            break
     return event, reply
 
 

@@ -25,7 +25,7 @@ from holdfast.engine.catalogue import Catalogue
 from holdfast.engine.checkouts import Checkouts
 from holdfast.engine.durable import DurableBackend
 from holdfast.engine.epochs import Epochs
-from holdfast.engine.errors import Unavailable
+from holdfast.engine.errors import BackendError, Unavailable
 from holdfast.engine.failover import FailoverService
 from holdfast.engine.hot_cache import HotCache
 from holdfast.engine.layout import CompiledEvent
@@ -197,9 +197,9 @@ async def hot_cache(app: web.Application) -> AsyncIterator[None]:
     async def follow() -> None:
         while True:
             try:
-                async with redis.asyncio.from_url(app[settings_key].redis_url, retry=Retry(NoBackoff(), 0)) as client:
-                    await cache.follow(client, app[epochs_key])
-            except (OSError, TimeoutError, RedisError) as error:
+                async with Wire(app[settings_key].redis_url) as wire:
+                    await cache.follow(wire, app[epochs_key])
+            except (TimeoutError, BackendError) as error:
                 _log.warning("the hot cache cannot follow the log, trying again: %r", error)
             await asyncio.sleep(_FOLLOW_AGAIN_S)
 

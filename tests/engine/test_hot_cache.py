@@ -6,17 +6,15 @@ from contextlib import asynccontextmanager, suppress
 from uuid import UUID, uuid4
 
 import pytest
-from redis.asyncio import Redis
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
-from redis.retry import Retry
 
 from holdfast.engine.backend import NEVER_MS, Holder
 from holdfast.engine.epochs import Epochs
+from holdfast.engine.errors import BackendError
 from holdfast.engine.hot_cache import HotCache, Taken
 from holdfast.engine.layout import CompiledEvent, EventState, compile_event
 from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.engine.status import Status
+from holdfast.engine.wire import Wire
 from holdfast.loadtest.chaos.proxy import Proxy
 from support.engine import SHARDS, Stage, document, stage
 from support.polling import eventually
@@ -52,15 +50,14 @@ class Audience:
 @asynccontextmanager
 async def following(url: str, cache: HotCache) -> AsyncIterator["asyncio.Task[None]"]:
     """The cache, fed over a connection of its own that does not mend itself."""
-    redis: Redis = Redis.from_url(url, retry=Retry(NoBackoff(), 0), socket_timeout=None)
-    feeding = asyncio.create_task(cache.follow(redis, Epochs.fixed(SHARDS, FIRST_EPOCH)))
-    try:
-        yield feeding
-    finally:
-        feeding.cancel()
-        with suppress(asyncio.CancelledError, RedisError, TimeoutError):
-            await feeding
-        await redis.aclose()
+    async with Wire(url, timeout_s=60) as wire:
+        feeding = asyncio.create_task(cache.follow(wire, Epochs.fixed(SHARDS, FIRST_EPOCH)))
+        try:
+            yield feeding
+        finally:
+            feeding.cancel()
+            with suppress(asyncio.CancelledError, BackendError, TimeoutError):
+                await feeding
 
 
 @asynccontextmanager
@@ -210,7 +207,7 @@ async def test_it_is_silent_before_it_follows_the_log(redis_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "error"), [("go_down", RedisError), ("stall", TimeoutError), ("half_open", TimeoutError)]
+    ("fault", "error"), [("go_down", BackendError), ("stall", TimeoutError), ("half_open", TimeoutError)]
 )
 async def test_it_falls_silent_when_it_loses_the_log(redis_url: str, fault: str, error: type[Exception]) -> None:
     cache = HotCache(patience_s=1.5)
@@ -244,10 +241,9 @@ async def test_a_quiet_log_is_not_a_lost_one(redis_url: str) -> None:
 
 
 async def test_a_feeder_that_is_told_to_stop_stops_whenever_that_is(redis_url: str) -> None:
-    # With a timeout, redis-py waits for its socket in a way that can swallow a cancellation.
-    async with stage(redis_url), Redis.from_url(redis_url, socket_timeout=5) as redis:
+    async with stage(redis_url), Wire(redis_url) as wire:
         for turns in range(30):
-            feeding = asyncio.create_task(HotCache().follow(redis, Epochs.fixed(SHARDS, FIRST_EPOCH)))
+            feeding = asyncio.create_task(HotCache().follow(wire, Epochs.fixed(SHARDS, FIRST_EPOCH)))
             for _ in range(turns):
                 await asyncio.sleep(0)
             feeding.cancel()

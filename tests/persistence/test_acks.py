@@ -205,7 +205,7 @@ async def test_a_commit_that_does_not_come_is_unknown_and_the_same_key_finds_out
     holder = Holder(hold_id=uuid4(), user_id=uuid4())
     seats = pairs(desk.rig.on, "A-1")
 
-    with pytest.raises(Unknown, match=r"not committed within 0\.05 s.*repeat with the same key"):
+    with pytest.raises(Unknown, match=r"not committed in time.*repeat with the same key"):
         await hasty.hold_seats(desk.rig.event, holder, seats=seats)
     await desk.rig.drain()
     repeat = await desk.backend.hold_seats(desk.rig.event, holder, seats=seats)
