@@ -103,7 +103,9 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 async def find_event(call: Call, event_id: UUID | None = None) -> CompiledEvent:
     """The event in the path, or another one. Raises Refused if the caller's organisation has no such event."""
-    event = await call.app[catalogue_key].get(call.principal.organization_id, event_id or call.ids["event"])
+    organization_id, event_id = call.principal.organization_id, event_id or call.ids["event"]
+    catalogue = call.app[catalogue_key]
+    event = catalogue.known(organization_id, event_id) or await catalogue.get(organization_id, event_id)
     if event is None:
         raise Refused(problem(reason_of(Status.EVENT_NOT_FOUND)))
     return event
