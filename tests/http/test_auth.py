@@ -44,6 +44,13 @@ async def test_session_expired(still: FrontEnd) -> None:
     assert (reply.status, reply.error, reply.body["detail"]) == (401, "unauthorized", "The token has expired.")
 
 
+async def test_a_token_may_be_for_others_too_and_say_since_when_it_holds(still: FrontEnd) -> None:
+    now = int(time.time())
+    token = signed(claims(still, aud=["somebody else", "holdfast"], nbf=now - 1, iat=now - 1, exp=now + 0.5 + 600))
+
+    assert (await still.reserve("A-1", token=token)).status == 201
+
+
 async def test_a_known_token_is_believed_until_it_expires_and_no_longer() -> None:
     authenticator = Authenticator(Settings(token_secret=SECRET))
     header = "Bearer " + signed(claims(exp=int(time.time()) + 2))
