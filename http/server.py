@@ -9,6 +9,8 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from aiohttp.log import server_logger
 
+from holdfast.ports import BACKLOG
+
 # How long open requests may take to finish after a stop signal.
 SHUTDOWN_TIMEOUT_SECONDS = 10.0
 
@@ -34,6 +36,9 @@ def run_server(app: web.Application, listener: socket.socket) -> None:
     web.run_app(
         app,
         sock=listener,
+        # aiohttp listens once more, and would leave room for 128: whoever comes when that is full is not answered, and
+        # tries again after 1, 3, 7 and 15 seconds.
+        backlog=BACKLOG,
         print=None,
         access_log=None,
         keepalive_timeout=KEEP_ALIVE_SECONDS,

@@ -18,6 +18,7 @@ from holdfast.errors import OperatorError
 from holdfast.http.app import create_app
 from holdfast.http.server import run_server
 from holdfast.logs import log_to_stderr
+from holdfast.open_files import allow_open_files
 from holdfast.ports import http_url, listen, reserve
 from holdfast.processes import Process, spawn, until_stopped
 
@@ -66,6 +67,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _serve(settings: Settings, numbers_dir: Path | None = None) -> None:
+    # Every connection is one, and many systems begin with fewer than an on-sale has buyers.
+    allow_open_files()
     with listen(settings.host, settings.port, reuse_port=True) as listener:
         # In one piece: workers write to the same place, and an unbuffered print writes the end of a line by itself.
         print(f"Serving on {http_url(settings.host, settings.port)}\n", end="", flush=True)

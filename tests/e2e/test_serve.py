@@ -3,10 +3,11 @@
 import asyncio
 import os
 import re
+import resource
 import signal
 import socket
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from holdfast.commands.serve import DEATHS_MAX
 from holdfast.embedded import start_valkey
 from holdfast.engine.settings import Settings
 from holdfast.http.tokens import Role, mint_token
+from holdfast.open_files import ENOUGH
 from holdfast.ports import LOOPBACK, available_port, listen
 from support.commands import Command, is_running, wait_until
 from support.database import dsn_of, execute
@@ -63,6 +65,36 @@ def test_serve_on_a_taken_port_is_one_sentence(holdfast: StartCommand) -> None:
 
             assert command.wait() == 1
             assert command.stderr == f"holdfast: Port {port} on 127.0.0.1 is already in use.\n"
+
+
+def test_a_crowd_that_comes_while_the_front_end_is_busy_is_let_in(holdfast: StartCommand) -> None:
+    command = holdfast("serve", "--port", "0")
+    url = urlsplit(address(command))
+    crowd = min(600, int(Path("/proc/sys/net/core/somaxconn").read_text()))
+    with urlopen(f"{url.geturl()}/healthz", timeout=5) as response:
+        assert response.status == 200
+    # Given a front end that accepts nobody for a while,
+    os.kill(command.process.pid, signal.SIGSTOP)
+    try:
+        with ExitStack() as open_connections:
+            # when many come, every one is connected at once: a first packet that is dropped is repeated after a second.
+            for _ in range(crowd):
+                connection = socket.create_connection((url.hostname, url.port), timeout=0.9)
+                open_connections.enter_context(connection)
+    finally:
+        os.kill(command.process.pid, signal.SIGCONT)
+
+
+def test_serve_takes_as_many_connections_as_the_system_lets_it(holdfast: StartCommand) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+    try:
+        command = holdfast("serve", "--port", "0")
+        address(command)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert resource.prlimit(command.process.pid, resource.RLIMIT_NOFILE)[0] == min(hard, ENOUGH)
 
 
 def test_workers_share_a_port_and_stop_together(holdfast: StartCommand) -> None:
