@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,15 @@ from holdfast.commands.bench_servers import bench_servers
 from holdfast.embedded import start_postgres, start_valkey
 from holdfast.engine.settings import Settings
 from holdfast.loadtest.baselines.ways import WayName
+from holdfast.loadtest.bystanders import files_needed
 from holdfast.loadtest.compare_bench import ROUNDS, CompareSize, describe, run_compare_bench
 from holdfast.loadtest.fallback_bench import FallbackSize, run_fallback_bench
 from holdfast.loadtest.http_bench import HttpSize, run_http_bench
 from holdfast.loadtest.http_requests import make_event
 from holdfast.loadtest.persist_bench import SHARDS, PersistSize, run_persist_bench
+from holdfast.loadtest.scale_bench import ScaleFigures, ScaleSize, run_connections_bench, run_holds_bench
 from holdfast.loadtest.script_bench import Size, run_script_bench
+from holdfast.open_files import allow_open_files
 
 if TYPE_CHECKING:
     from holdfast.commands import Commands
@@ -32,6 +35,10 @@ QUICK_HTTP = HttpSize(noops=1_000, durable=500, fast=500, refusals=1_000, rounds
 QUICK_COMPARE = CompareSize(noops=500, fast=300, durable=300, dual_write=200, row_lock=200, redis_only=300, rounds=2)
 QUICK_PERSIST = PersistSize(drained=1_500, acknowledged=500, rounds=2)
 QUICK_FALLBACK = FallbackSize(holds=400, refusals=400, alone=20, rounds=1)
+
+QUICK_SCALE = ScaleSize(
+    seats=2_000, small_seats=500, events=3, script_rounds=3, calls=100, idle=300, readers=20, holds=300, rounds=1
+)
 
 
 def add_parser(commands: "Commands") -> None:
@@ -81,7 +88,17 @@ def add_parser(commands: "Commands") -> None:
     )
     compare.add_argument("--rounds", type=positive, default=ROUNDS, metavar="N", help="rounds (default: %(default)s)")
     compare.set_defaults(run=run_compare)
-    for benchmark in (script, persist, fallback, http, compare):
+    scale = benchmarks.add_parser(
+        "scale",
+        help="what a hold costs when there are many",
+        description="Measure a hold in an event of 1,000 and of 100,000 seats, and in a server with a million live "
+        "holds against an empty one; and durable holds over HTTP while 10,000 idle connections and 1,000 readers of "
+        "the event's live feed are open, against the same without them, in turns. Takes about 1 GB of memory and "
+        "11,300 open files in two processes.",
+        epilog="example: holdfast bench scale --json",
+    )
+    scale.set_defaults(run=run_scale)
+    for benchmark in (script, persist, fallback, http, compare, scale):
         benchmark.add_argument("--json", action="store_true", help="print the figures as JSON")
         benchmark.add_argument(
             "--quick", action="store_true", help="a small run, to see that it works; its figures mean little"
@@ -150,6 +167,24 @@ def run_compare(arguments: argparse.Namespace) -> None:
         ports = {"noop": servers.start_noop()} | {way.value: servers.start_baseline(way, event) for way in WayName}
         comparison = run_compare_bench(settings, ports, event, size, _progress)
     print(msgspec.json.encode(comparison).decode() if arguments.json else describe(comparison))
+
+
+def run_scale(arguments: argparse.Namespace) -> None:
+    """Measure on servers and processes of its own, all gone afterwards."""
+    size = QUICK_SCALE if arguments.quick else ScaleSize()
+    # Before anything is started, which then may have as many open.
+    allow_open_files(files_needed(size.idle, size.readers))
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as directory, ExitStack() as running:
+        empty = start_valkey(Path(directory) / "empty")
+        running.callback(empty.stop)
+        crowded = start_valkey(Path(directory) / "crowded")
+        running.callback(crowded.stop)
+        holds = run_holds_bench(empty.url, crowded.url, size, _progress)
+    event = make_event(size.http_seats)
+    with bench_servers() as servers:
+        settings = servers.start_holdfast(event)
+        connections = run_connections_bench(settings, event, size, pids=servers.pids, report=_progress)
+    _print(ScaleFigures(holds, connections), as_json=arguments.json)
 
 
 def _keeper(settings: Settings) -> Callable[[], Callable[[], None]]:
