@@ -132,7 +132,8 @@ class Plots:
             if value is None:
                 pen = "M"
                 continue
-            parts.append(f"{pen}{self._x(at_s):.1f} {y(value):.1f}")
+            # Its round end makes a dot of a point that has no neighbours.
+            parts.append(f"{pen}{self._x(at_s):.1f} {y(value):.1f}" + ("h0" if pen == "M" else ""))
             pen = "L"
         return f'<path class="line {line.colour}" d="{" ".join(parts)}"/>'
 

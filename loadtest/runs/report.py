@@ -111,8 +111,9 @@ def caveats(result: Result) -> list[str]:
         texts.append(
             f"Other programs took {sum(others) / len(others):.1f} cores on average: everything was slower for it."
         )
-    if result.figures.unfinished:
-        texts.append(f"{result.figures.unfinished:,} calls were under way when the run ended, and are in no figure.")
+    if unfinished := result.figures.unfinished:
+        were = "call was" if unfinished == 1 else "calls were"
+        texts.append(f"{unfinished:,} {were} under way when the run ended, and in no figure.")
     return texts
 
 
@@ -163,7 +164,7 @@ def _cards(result: Result) -> str:
     shown = [total for total in result.figures.totals if total.count and total.outcome in _COLOURS]
     cards = [(f"{total.per_s:,.1f}/s", f"{total.outcome}, {total.count:,} in all") for total in shown]
     if result.figures.holding:
-        cards.append((f"{result.figures.holding.p99:,.0f} ms", "99 of 100 holds were answered by then"))
+        cards.append((f"{result.figures.holding.p99:,.0f} ms", "99 of 100 holds, granted or refused, were answered by then"))
     return (
         '<div class="cards">'
         + "".join(f"<div class=card><b>{a}</b><span>{b}</span></div>" for a, b in cards)
@@ -197,7 +198,8 @@ def _reasons(result: Result) -> Iterable[str]:
             f'<tr><td>{escape(each.outcome)}</td><td>{escape(each.text)}</td><td class="n">{each.count:,}</td></tr>'
             for each in reasons
         )
-        yield f'<table><tr><th>why not</th><th></th><th class="n">count</th></tr>{rows}</table>'
+        yield "<h2>What was put off or failed, and why</h2>"
+        yield f'<table><tr><th>outcome</th><th>call and reason</th><th class="n">count</th></tr>{rows}</table>'
 
 
 def _times(latency: Latency | None) -> list[str]:
@@ -243,10 +245,12 @@ def _sampled_plots(plots: Plots, samples: Sequence[Sample], result: Result) -> I
         yield plots.strip("who serves the event", "", _MODES, [(each.at_s, each.mode) for each in seen])
     entries = [(each.at_s, each.lag_entries) for each in samples]
     ages = [(each.at_s, each.lag_s * 1000 if each.lag_s is not None else None) for each in samples]
-    yield plots.lines(
-        "persist lag, entries", "decided in Redis, not yet in Postgres", [Line("", "hold", entries)], top=10
-    )
-    yield plots.lines("persist lag, age", "of the first such entry", [Line("", "hold", ages)], unit="ms", top=10)
+    # While Postgres decides there is none.
+    if any(entry is not None for _, entry in entries):
+        yield plots.lines(
+            "persist lag, entries", "decided in Redis, not yet in Postgres", [Line("", "hold", entries)], top=10
+        )
+        yield plots.lines("persist lag, age", "of the first such entry", [Line("", "hold", ages)], unit="ms", top=10)
     names = list(dict.fromkeys(name for sample in samples for name in sample.cpu))
     lines = [
         Line(name, colour, [(each.at_s, each.cpu.get(name)) for each in samples])
