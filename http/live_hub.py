@@ -36,6 +36,14 @@ QUEUE_MAX = 64
 # When a reader whose stream ends should come back.
 RETRY_MS = 2_000
 
+# Sending to a reader takes about so long, and of the time between two requests of a buyer no more than a share is for
+# readers: the more there are, the longer a round of all of them takes, and the more changes go in one piece.
+_SENDING_S = 35e-6
+_SENDING_SHARE = 0.1
+_ROUND_MAX_S = 1.0
+_AT_A_TIME = 50
+_PAGES_MAX = 16
+
 _RETRY_S = 0.2
 # What becomes of a seat; one that comes free gets the letter of its kind.
 _LETTERS = {"seat_held": b"h"[0], "seat_sold": b"s"[0], "seats_blocked": b"b"[0]}
@@ -109,18 +117,29 @@ class Reader:
         self._woken = asyncio.Event()
         self._ended = False
         self._first: bytes | None = None
+        self._since = 0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it has not taken everything yet that it was told."""
+        return bool(self._frames)
 
     def begin(self, first: bytes) -> None:
         """What comes before everything that waits already."""
         self._first = first
 
-    def restart(self, first: bytes) -> None:
-        """What replaces everything that waits."""
+    def restart(self, first: bytes, position: int) -> None:
+        """What replaces everything up to a position, whether it waits already or is on its way."""
         self._frames.clear()
         self._first = first
+        self._since = position
 
-    def offer(self, message: bytes) -> bool:
-        """Put a message in line. False if there is no room: the reader is then dropped."""
+    def offer(self, message: bytes, position: int) -> bool:
+        """Put what leads to a position in line. False if there is no room: the reader is then dropped."""
+        if self._ended:
+            return False
+        if position <= self._since:
+            return True
         if len(self._frames) >= QUEUE_MAX:
             live_dropped.value += 1
             self._frames.clear()
@@ -139,7 +158,7 @@ class Reader:
 
     async def next(self, quiet_s: float) -> bytes | None:
         """Everything that waits, or a heartbeat when there was nothing for so long, or None at the end."""
-        if not self._frames and self._first is None:
+        if not self.waiting and self._first is None:
             if self._ended:
                 return None
             self._woken.clear()
@@ -191,8 +210,8 @@ class Topic:
         if self.state is not None:
             self.state = msgspec.structs.replace(self.state, totals=totals)
 
-    def apply(self, changes: Sequence[Change]) -> None:
-        """Take changes in, and tell the readers of them in one message."""
+    def apply(self, changes: Sequence[Change]) -> bytes:
+        """Take changes in; the message that tells of them."""
         assert self.state is not None
         for change in changes:
             if change.event == "companions_declined":
@@ -205,8 +224,7 @@ class Topic:
                 self._declined.difference_update(change.payload.seat_ids)
         self.state = msgspec.structs.replace(self.state, position=changes[-1].position)
         self._snapshot = None
-        message = self.encode(changes, self._consequences(changes[-1].payload.timestamp))
-        self.readers = {reader for reader in self.readers if reader.offer(message)}
+        return self.encode(changes, self._consequences(changes[-1].payload.timestamp))
 
     def encode(self, changes: Sequence[Change], consequences: Sequence[LiveChange] = ()) -> bytes:
         """Changes as one message, whose id is the position of the last."""
@@ -282,7 +300,9 @@ class Hub:
         if self._readers >= self._readers_max:
             raise HubFull
         scope = (event.organization_id, event.event_id)
-        topic = self._topics.setdefault(scope, Topic(event))
+        topic = self._topics.get(scope)
+        if topic is None:
+            topic = self._topics[scope] = Topic(event)
         topic.know(event)
         topic.interest += 1
         self._readers += 1
@@ -359,7 +379,7 @@ class Hub:
             return
         missed = await self._source.changes(*topic.scope, after=after, limit=RESUMED_MAX + 1)
         if len(missed) > RESUMED_MAX:
-            reader.restart(topic.snapshot())
+            reader.restart(topic.snapshot(), topic.state.position)
             return
         pages = [change for change in missed if change.position <= position]
         reader.begin(
@@ -368,8 +388,35 @@ class Hub:
 
     async def _advance(self, topic: Topic) -> None:
         while topic.interest and topic.state is not None:
-            changes = await self._source.changes(*topic.scope, after=topic.state.position, limit=PAGE)
-            if changes:
-                topic.apply(changes)
-            if len(changes) < PAGE:
+            pages = await self._read_on(topic.scope, topic.state.position)
+            if pages:
+                await self._tell(topic, pages)
+            if not pages or len(pages[-1]) < PAGE:
                 return
+
+    async def _read_on(self, scope: tuple[UUID, UUID], position: int) -> list[Sequence[Change]]:
+        """What came after a position, as far as it goes in one piece."""
+        pages: list[Sequence[Change]] = []
+        while len(pages) < _PAGES_MAX:
+            page = await self._source.changes(*scope, after=position, limit=PAGE)
+            if page:
+                pages.append(page)
+                position = page[-1].position
+            if len(page) < PAGE:
+                break
+        return pages
+
+    async def _tell(self, topic: Topic, pages: Sequence[Sequence[Change]]) -> None:
+        """Take changes in, and tell the readers of them, some at a time.
+
+        A thousand in one turn of the loop would be a tenth of a second in which no buyer is answered.
+        """
+        message = b"".join([topic.apply(page) for page in pages])
+        position = pages[-1][-1].position
+        # Whoever joins from here on begins with what all this has led to.
+        readers = tuple(topic.readers)
+        pause_s = min(_SENDING_S / _SENDING_SHARE, _ROUND_MAX_S / max(1, len(readers)))
+        for first in range(0, len(readers), _AT_A_TIME):
+            some = readers[first : first + _AT_A_TIME]
+            topic.readers.difference_update([reader for reader in some if not reader.offer(message, position)])
+            await asyncio.sleep(len(some) * pause_s)

@@ -156,7 +156,7 @@ async def test_a_client_that_does_not_read_is_dropped_and_nobody_waits_for_it(
         # When more is said than anybody's buffers hold
         def shout() -> bool:
             for each in list(topic.readers):
-                if not each.offer(b": " + b"x" * 1_000_000 + b"\n\n"):
+                if not each.offer(b": " + b"x" * 1_000_000 + b"\n\n", topic.state.position + 1):
                     topic.readers.discard(each)
             return len(topic.readers) < 2
 

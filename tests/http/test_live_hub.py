@@ -3,14 +3,15 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
 
+from holdfast.engine.layout import CompiledEvent
 from holdfast.engine.settings import Settings
 from holdfast.http import live_hub
-from holdfast.http.live_hub import Hub, HubFull, Reader
+from holdfast.http.live_hub import Hub, HubFull, Reader, Topic
 from holdfast.persistence.feed import Feed, follow_feed
 from support.outbox import add_row, publishing
 from support.persisting import Rig, rigged, running
@@ -316,6 +317,55 @@ async def test_a_thousand_readers_get_the_same_bytes(rig: Rig, redis_url: str) -
     assert len(firsts) == 1
     assert len(set(seconds)) == 1
     assert hub.readers == 0
+
+
+async def test_an_event_is_prepared_once_for_all_its_readers(
+    rig: Rig, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[Topic] = []
+
+    class Counted(Topic):
+        def __init__(self, event: CompiledEvent) -> None:
+            super().__init__(event)
+            prepared.append(self)
+
+    monkeypatch.setattr(live_hub, "Topic", Counted)
+    async with hub_of(rig, redis_url) as hub, hub.reader(rig.event), hub.reader(rig.event):
+        assert len(prepared) == 1
+
+
+async def test_many_readers_are_told_some_at_a_time(rig: Rig, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given so many readers that a round of them takes much longer than this test
+    monkeypatch.setattr(live_hub, "_AT_A_TIME", 2)
+    monkeypatch.setattr(live_hub, "_SENDING_S", 60.0)
+    monkeypatch.setattr(live_hub, "_ROUND_MAX_S", 3600.0)
+    async with hub_of(rig, redis_url) as hub, AsyncExitStack() as joined:
+        readers = [await joined.enter_async_context(hub.reader(rig.event)) for _ in range(6)]
+        for reader in readers:
+            await reader.next(QUIET_S)
+        await held(rig.on, "A-1")
+        await rig.drain()
+
+        # when the first of them are told, the others are not yet,
+        told = await eventually(lambda: [reader for reader in readers if reader.waiting], "somebody is told")
+        assert len(told) == 2
+
+        # and whoever joins meanwhile has seen it, and will not be told again.
+        late = View(await joined.enter_async_context(hub.reader(rig.event)))
+        await late.read()
+        assert late.map(list(rig.event.seats)) == await truth(rig)
+
+
+def test_a_reader_that_started_over_is_not_told_what_was_on_its_way() -> None:
+    reader = Reader()
+    assert reader.offer(b"9", 9)
+    reader.restart(b"everything up to 10", 10)
+    assert not reader.waiting
+
+    assert reader.offer(b"10", 10)
+    assert not reader.waiting
+    assert reader.offer(b"11", 11)
+    assert reader.waiting
 
 
 async def test_a_change_that_commits_late_is_not_lost(rig: Rig, redis_url: str) -> None:
