@@ -22,9 +22,11 @@ from holdfast.ports import LOOPBACK
 OPENERS = 64
 OPEN_S = 120.0
 READ_S = 60.0
+RETURN_S = 0.5
 # What a process has open besides the connections it is here for.
 OTHER_FILES = 256
 
+_OK = b"HTTP/1.1 200 "
 _HELD = b'"seat_held"'
 _END = b"event: end\n"
 _ID = b"\nid: "
@@ -58,7 +60,7 @@ class Seen(msgspec.Struct, frozen=True):
     """What came of it.
 
     `idle_answered` are idle connections that were still open in the end, and answered; `readers_complete` readers who
-    were told of every seat exactly once. `readers_returned` counts how often one was let go and came back for the rest.
+    were told of every seat exactly once. `readers_returned` counts how often one was let go, or refused, and came back.
     `last_at` is when the last reader had the last change, on the clock of the machine.
     """
 
@@ -152,7 +154,7 @@ class _Idle(_Connection):
     def data_received(self, data: bytes) -> None:
         # So small an answer comes in one piece.
         if not self._answer.done():
-            self._answer.set_result(data.startswith(b"HTTP/1.1 200"))
+            self._answer.set_result(data.startswith(_OK))
 
     async def ask(self, request: bytes) -> bool:
         """Whether there is a good answer."""
@@ -169,13 +171,21 @@ class _Stream(_Connection):
         super().__init__()
         self._reader = reader
         self._received = b""
+        self._answered = False
 
     def data_received(self, data: bytes) -> None:
+        if not self._answered:
+            self._answered = True
+            if not data.startswith(_OK):
+                self.close()
+                return
         received = self._received + data if self._received else data
         end = received.rfind(b"\n\n") + 2
         if end > 1:
             self._received = received[end:]
-            self._reader.hear(received[:end])
+            if not self._reader.hear(received[:end]):
+                # The server keeps the connection for whatever else its client may want.
+                self.close()
         else:
             self._received = received
 
@@ -203,9 +213,10 @@ class _Reader:
             finally:
                 stream.close()
             self.returned += 1
+            await asyncio.sleep(RETURN_S)
 
-    def hear(self, messages: bytes) -> None:
-        """Take in some messages. What HTTP puts between them does not matter."""
+    def hear(self, messages: bytes) -> bool:
+        """Take in some messages, and say whether there will be more. What HTTP puts between them does not matter."""
         self.bytes += len(messages)
         if (at := messages.rfind(_ID)) >= 0:
             self._position = messages[at + len(_ID) : messages.index(b"\n", at + len(_ID))]
@@ -215,6 +226,7 @@ class _Reader:
             self.changes += found
             self.last_at = time.time()
             self.progress.set()
+        return _END not in messages
 
     async def until(self, changes: int) -> None:
         """Return once it was told of so many seats."""

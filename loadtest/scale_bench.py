@@ -30,7 +30,8 @@ from holdfast.loadtest.script_calls import RETENTION_MS, SHARDS, Words, hold_cal
 from holdfast.ports import LOOPBACK
 
 FRONT_END = "front end"
-REWRITE_POLL_S = 0.1
+POLL_S = 0.1
+GONE_S = 30.0
 
 
 class ScaleSize(msgspec.Struct, frozen=True):
@@ -205,7 +206,7 @@ class _Holds(Bench):
         # The server rewrites its log now and then as it grows, by a copy of itself that takes processor and memory.
         while self._server.info("persistence")["aof_rewrite_in_progress"]:  # noqa: ASYNC110
             # Only the server knows, so there is no event to wait for.
-            await asyncio.sleep(REWRITE_POLL_S)
+            await asyncio.sleep(POLL_S)
         return full, sum(taken) / len(taken)
 
     async def new_event(self) -> Iterator[Words]:
@@ -246,8 +247,8 @@ class _Connections:
         await self._holds()
         rounds: dict[str, list[_Stretch]] = {name: [] for name in STRETCHES}
         for number in range(self._size.rounds):
-            # What comes first in one round comes last in another.
-            for name in STRETCHES[number % len(STRETCHES) :] + STRETCHES[: number % len(STRETCHES)]:
+            # Forth and back, so that none always comes after the same other one.
+            for name in STRETCHES if number % 2 == 0 else reversed(STRETCHES):
                 rounds[name].append(await self._stretch(name))
             said = ", ".join(f"{name} {rounds[name][-1].load.per_s:,.0f}" for name in STRETCHES)
             self._report(f"round {number + 1} of {self._size.rounds}: {said} holds per second")
@@ -260,12 +261,14 @@ class _Connections:
         readers = size.readers if name == "watched" else 0
         path = f"/api/events/{self._event.event_id}/live"
         plan = Plan(self._settings.port, size.idle, readers, path, self._requests.token())
+        others_gone = _Sockets(self._pids[FRONT_END])
         async with bystanders(plan) as others:
             opened = await others.open()
             began = time.time()
             stretch = await self._holds()
             ended = began + len(stretch.load.latencies_ms) / stretch.load.per_s
             seen = await others.leave(len(stretch.load.latencies_ms))
+        await others_gone.wait()
         return msgspec.structs.replace(
             stretch,
             open_s=opened.seconds,
@@ -323,6 +326,24 @@ class _Connections:
                 for process in alone[0].cpu_us
             },
         )
+
+
+class _Sockets:
+    """What a process has open, to see when it is no more than now. Where that cannot be seen, it is said to be so."""
+
+    def __init__(self, pid: int) -> None:
+        self._descriptors = Path(f"/proc/{pid}/fd")
+        self._before = self._open()
+
+    async def wait(self) -> None:
+        """Return once the process has done with the connections of others, which would burden what comes next."""
+        async with asyncio.timeout(GONE_S):
+            while self._open() > self._before + CONNECTIONS:  # noqa: ASYNC110
+                # Nobody but the kernel knows, so there is no event to wait for.
+                await asyncio.sleep(POLL_S)
+
+    def _open(self) -> int:
+        return len(list(self._descriptors.iterdir())) if self._descriptors.exists() else 0
 
 
 def _resident(pid: int) -> int:
