@@ -48,13 +48,13 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "redis_outage": Scenario(
         summary="Redis is killed in the middle and comes back; buyers come at a steady rate",
-        arrivals_per_s=60,
+        arrivals_per_s=120,
         duration_s=60,
-        seats=20_000,
+        seats=30_000,
         fault="kill-redis",
     ),
     "fallback_only": Scenario(
-        summary="Postgres alone serves", users=100, duration_s=45, seats=10_000, by_postgres=True
+        summary="Postgres alone serves", users=300, duration_s=45, seats=20_000, by_postgres=True
     ),
 }
 

@@ -164,7 +164,9 @@ def _cards(result: Result) -> str:
     shown = [total for total in result.figures.totals if total.count and total.outcome in _COLOURS]
     cards = [(f"{total.per_s:,.1f}/s", f"{total.outcome}, {total.count:,} in all") for total in shown]
     if result.figures.holding:
-        cards.append((f"{result.figures.holding.p99:,.0f} ms", "99 of 100 holds, granted or refused, were answered by then"))
+        cards.append(
+            (f"{result.figures.holding.p99:,.0f} ms", "99 of 100 holds, granted or refused, were answered by then")
+        )
     return (
         '<div class="cards">'
         + "".join(f"<div class=card><b>{a}</b><span>{b}</span></div>" for a, b in cards)
