@@ -79,6 +79,7 @@ class Bystanders:
     def __init__(self, process: Process, plan: Plan) -> None:
         self._process = process
         self._plan = plan
+        self.pid = process.pid
 
     async def open(self) -> Opened:
         """Return once every connection has been answered, and every reader has a snapshot."""

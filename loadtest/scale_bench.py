@@ -5,10 +5,12 @@ Whatever is compared is measured in turns within one run, and the figures that c
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median, quantiles
+from types import MappingProxyType
 
 import msgspec
 import redis
@@ -22,7 +24,7 @@ from holdfast.engine.shards import FIRST_EPOCH, open_shards
 from holdfast.engine.wire import Wire
 from holdfast.loadtest.bystanders import Plan, Seen, bystanders
 from holdfast.loadtest.cpu_times import cpu_seconds
-from holdfast.loadtest.http_bench import CONNECTIONS, drained
+from holdfast.loadtest.http_bench import CONNECTIONS, GENERATOR, drained
 from holdfast.loadtest.http_load import Load, generate
 from holdfast.loadtest.http_requests import Reservations
 from holdfast.loadtest.script_bench import Bench, Report, Size
@@ -30,6 +32,8 @@ from holdfast.loadtest.script_calls import RETENTION_MS, SHARDS, Words, hold_cal
 from holdfast.ports import LOOPBACK
 
 FRONT_END = "front end"
+BYSTANDERS = "bystanders"
+NOBODY: Mapping[str, int] = MappingProxyType({})
 POLL_S = 0.1
 GONE_S = 30.0
 
@@ -45,7 +49,7 @@ class ScaleSize(msgspec.Struct, frozen=True):
     idle: int = 10_000
     readers: int = 1_000
     holds: int = 4_000
-    rounds: int = 4
+    rounds: int = 6
 
     @property
     def script(self) -> Size:
@@ -265,7 +269,7 @@ class _Connections:
         async with bystanders(plan) as others:
             opened = await others.open()
             began = time.time()
-            stretch = await self._holds()
+            stretch = await self._holds({BYSTANDERS: others.pid})
             ended = began + len(stretch.load.latencies_ms) / stretch.load.per_s
             seen = await others.leave(len(stretch.load.latencies_ms))
         await others_gone.wait()
@@ -277,15 +281,16 @@ class _Connections:
             feed_mb_per_s=seen.feed_bytes / 1e6 / (seen.last_at - began) if readers else 0.0,
         )
 
-    async def _holds(self) -> _Stretch:
+    async def _holds(self, others: Mapping[str, int] = NOBODY) -> _Stretch:
         requests = self._requests.pack(self._size.holds)
-        resident, before = _resident(self._pids[FRONT_END]), cpu_seconds(self._pids)
+        pids = {**self._pids, GENERATOR: os.getpid(), **others}
+        resident, before = _resident(self._pids[FRONT_END]), cpu_seconds(pids)
         load = await generate(LOOPBACK, self._settings.port, requests, CONNECTIONS)
-        after = cpu_seconds(self._pids)
+        after = cpu_seconds(pids)
         if set(load.statuses) != {"201"}:
             raise RuntimeError(f"wanted 201 only, got {load.statuses}")
         await drained(self._settings, self._event)
-        cpu_us = {name: (after[name] - before[name]) / len(requests) * 1e6 for name in after}
+        cpu_us = {name: (after[name] - before[name]) / len(requests) * 1e6 for name in before}
         return _Stretch(load, cpu_us, resident)
 
     def _figures(self, rounds: dict[str, list[_Stretch]]) -> ConnectionFigures:
@@ -322,8 +327,10 @@ class _Connections:
             ),
             p99_to_alone=Stretches(*(cuts[name][98] / cuts["alone"][98] for name in STRETCHES)),
             cpu_us={
-                process: Stretches(*(median(each.cpu_us[process] for each in rounds[name]) for name in STRETCHES))
-                for process in alone[0].cpu_us
+                process: Stretches(
+                    *(median(each.cpu_us.get(process, 0.0) for each in rounds[name]) for name in STRETCHES)
+                )
+                for process in watched[0].cpu_us
             },
         )
 
