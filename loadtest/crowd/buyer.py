@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
-from uuid import UUID
 
 import gevent
 import msgspec
@@ -16,19 +15,11 @@ from holdfast.loadtest.buyer_calls import Answer, BuyerCalls, Request
 from holdfast.loadtest.chaos.history import HOLDING, Call, Operation, told_by
 from holdfast.loadtest.crowd.journal import Journal
 from holdfast.loadtest.crowd.records import STOPPED
+from holdfast.loadtest.crowd.shop import Shop
 
 PUT_OFF = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 REFUSED = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.GONE})
 PUT_OFF_S = 1.0
-
-
-class Shop(msgspec.Struct, frozen=True):
-    """What everybody knows of the event: its seats, the best first, and its zones with and without seats."""
-
-    event_id: UUID
-    seats: tuple[str, ...]
-    seated_zones: tuple[str, ...]
-    open_zones: tuple[str, ...]
 
 
 class Buyer:
@@ -128,7 +119,7 @@ class Buyer:
         """Look at the map: the seats that are free, the best first."""
         answer = self.ask(self.calls.look_at_map())
         letters: str = answer.data.get("map", "")
-        return [seat for seat, letter in zip(self.shop.seats, letters, strict=False) if letter == "."]
+        return [seat for seat, letter in zip(self.shop.on_map, letters, strict=False) if letter == "." and seat]
 
     def check_out(self, holds: Sequence[str], ways: Mapping[Operation, float]) -> None:
         """Take holds to the till and end there in one of the ways, each as likely as it says."""

@@ -23,8 +23,9 @@ from locust.exception import StopTest
 from locust.runners import MasterRunner, WorkerRunner
 
 from holdfast.engine.settings import SettingsError
-from holdfast.loadtest.crowd.buyer import Buyer, Shop
+from holdfast.loadtest.crowd.buyer import Buyer
 from holdfast.loadtest.crowd.journal import Journal
+from holdfast.loadtest.crowd.shop import Shop
 from holdfast.loadtest.crowd.tokens import CannotBegin, Tokens, make_tokens, read_tokens
 from holdfast.loadtest.thresholds import PERCENTILES, exceeded, parse_thresholds
 
@@ -181,19 +182,8 @@ def _checked(text: str) -> str:
 def _visit_shop(host: str, event_id: UUID, token: str) -> Shop:
     agent = UserAgent(network_timeout=TIMEOUT_S, connection_timeout=TIMEOUT_S)
     headers = {"Authorization": f"Bearer {token}"}
-
-    def read(path: str) -> Any:
-        return msgspec.json.decode(agent.urlopen(f"{host}/api/events/{event_id}{path}", headers=headers).content)[
-            "data"
-        ]
-
-    zones = read("")["zones"]
-    return Shop(
-        event_id=event_id,
-        seats=tuple(seat["seat_id"] for seat in read("/seats")["seats"]),
-        seated_zones=tuple(zone["zone_id"] for zone in zones if zone["seats"]),
-        open_zones=tuple(zone["zone_id"] for zone in zones if not zone["seats"]),
-    )
+    layout = agent.urlopen(f"{host}/api/events/{event_id}/layout", headers=headers).content
+    return Shop.of(event_id, msgspec.json.decode(layout)["data"]["zones"])
 
 
 events.init_command_line_parser.add_listener(declare_options)

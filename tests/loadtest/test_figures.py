@@ -14,6 +14,7 @@ from holdfast.engine.settings import Settings
 from holdfast.http.tokens import Role, mint_token
 from holdfast.loadtest.chaos.history import Call, Operation
 from holdfast.loadtest.crowd.records import STOPPED, Pulse, call_tail
+from holdfast.loadtest.crowd.shop import Shop
 from holdfast.loadtest.crowd.tokens import CannotBegin, read_tokens
 from holdfast.loadtest.runs.figures import BUCKETS_MS, Outcome, outcome_of, summarise
 from holdfast.loadtest.runs.plots import Line, Moment, Plots, nice_ceiling
@@ -138,6 +139,26 @@ def test_every_worker_takes_other_tokens_of_a_file_and_begins_again_at_its_end(t
     path.write_text(service)
     with pytest.raises(CannotBegin):
         read_tokens(path, 0, 1)
+
+
+def test_buyers_go_where_everybody_may() -> None:
+    seats = [{"seat_id": name} for name in ("A-1", "A-2")]
+    zones = [
+        {"zone_id": "lounge", "access_mode": "membership_tier", "seats": [{"seat_id": "L-1"}]},
+        {"zone_id": "hall", "access_mode": "public", "seats": seats},
+        {"zone_id": "floor", "access_mode": "public"},
+        {"zone_id": "backstage", "access_mode": "whitelist"},
+    ]
+    shop = Shop.of(uuid4(), zones)
+
+    assert (shop.seats, shop.seated_zones, shop.open_zones) == (("A-1", "A-2"), ("hall",), ("floor",))
+    # The map goes on having a letter for every seat.
+    assert shop.on_map == ("", "A-1", "A-2")
+
+
+def test_a_point_without_neighbours_is_drawn() -> None:
+    drawn = Plots(10.0).lines("lag", "", [Line("", "hold", [(1.0, None), (2.0, 3.0), (3.0, None)])])
+    assert "h0" in drawn
 
 
 def test_plots_are_well_formed_and_say_what_they_show() -> None:
