@@ -52,32 +52,8 @@ if not shard_epoch then
   return { FENCED, '', 0, now_ms, 0, '', '' }
 end
 
--- @include hold_rules
 -- @include request_choice
-if not well_formed then
-  return { INVALID_REQUEST, '', 0, now_ms, 0, '', '' }
-elseif units > max_units or units > MAX_UNITS then
-  return { TOO_MANY_SEATS, '', 0, now_ms, 0, '', '' }
-end
-
-local seat_zones = #zone_names
-local counts = call('HMGET', KEY_COUNTS, unpack(fields))
-local event_version = counts[1]
-if not event_version then
-  return { EVENT_NOT_FOUND, '', 0, now_ms, 0, '', '' }
-end
--- @include read_holders
-if on_record then
-  -- @include known_hold
-end
--- @include admission
-if refusal then
-  return { refusal, '', lifts_ms, now_ms, 0, '', '' }
-end
--- @include find_short_zones
-if misplaced ~= '' then
-  return { SEAT_NOT_FOUND, '', 0, now_ms, 0, '', misplaced }
-end
+-- @include admit_choice
 
 -- @include find_wheelchair_seat
 if not chosen then

@@ -1,3 +1,4 @@
+-- @include hold_rules
 -- @include integer
 -- Reads how many seats are asked for (`units`) and of which zones: their names, `fields` of `counts` and stretches of
 -- the map, in order of preference. A zone listed twice is not well formed.
