@@ -1,12 +1,12 @@
 """What every backend can do, and how it answers. Redis scripts and Postgres row locks give the same outcomes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 from uuid import UUID
 
 import msgspec
 
-from holdfast.engine.layout import CompiledEvent, EventDocument
+from holdfast.engine.layout import CompiledEvent, EventDocument, SeatCategory
 from holdfast.engine.records import HoldRecord, Pair, ZoneCounts
 from holdfast.engine.status import Status
 
@@ -141,11 +141,20 @@ class Backend(Protocol):
     ) -> HoldReply: ...
 
     async def allocate_seats(
-        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, accessible: bool = False
+        self,
+        event: CompiledEvent,
+        holder: Holder,
+        *,
+        zones: Sequence[int],
+        count: int,
+        accessible: bool = False,
+        categories: Collection[SeatCategory] = (),
     ) -> HoldReply:
         """Hold so many seats of one zone, the best of zones in order of preference; see engine/choosing.py.
 
-        `accessible` asks for a wheelchair seat and companion seats of it, which nobody else is given in this way.
+        `accessible` asks for a wheelchair seat and companion seats of it, which nobody else is given in this way. Of
+        other seats `categories` are those to choose from, all if there are none; zones without any are
+        `seat_not_found`.
         """
         ...
 

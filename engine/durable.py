@@ -1,6 +1,6 @@
 """The backend that answers when its decision is committed."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -18,7 +18,7 @@ from holdfast.engine.backend import (
     HoldsReply,
     Position,
 )
-from holdfast.engine.layout import CompiledEvent, EventDocument
+from holdfast.engine.layout import CompiledEvent, EventDocument, SeatCategory
 from holdfast.engine.status import Status
 
 Reply = TypeVar("Reply", HoldReply, HoldsReply, AdminReply)
@@ -70,9 +70,12 @@ class DurableBackend:
         zones: Sequence[int],
         count: int,
         accessible: bool = False,
+        categories: Collection[SeatCategory] = (),
         ack: Ack = Ack.POSTGRES,
     ) -> HoldReply:
-        reply = await self._backend.allocate_seats(event, holder, zones=zones, count=count, accessible=accessible)
+        reply = await self._backend.allocate_seats(
+            event, holder, zones=zones, count=count, accessible=accessible, categories=categories
+        )
         return await self._committed(reply, ack)
 
     async def decline_companions(

@@ -12,7 +12,7 @@
 """
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -33,7 +33,7 @@ from holdfast.engine.breaker import Breakers
 from holdfast.engine.epochs import Epochs, Mode, ShardState
 from holdfast.engine.errors import Fenced, Overloaded, Unavailable, Uncommitted, Unknown
 from holdfast.engine.keys import shard_of
-from holdfast.engine.layout import CompiledEvent, EventDocument
+from holdfast.engine.layout import CompiledEvent, EventDocument, SeatCategory
 from holdfast.engine.service import HoldService
 from holdfast.engine.status import Status
 
@@ -88,12 +88,14 @@ class FailoverService:
         zones: Sequence[int],
         count: int,
         accessible: bool = False,
+        categories: Collection[SeatCategory] = (),
         ack: Ack = Ack.POSTGRES,
     ) -> HoldReply:
+        wish: dict[str, Any] = {"zones": zones, "count": count, "accessible": accessible, "categories": categories}
         return await self._serve(
             event.event_id,
-            lambda: self._redis.allocate_seats(event, holder, zones=zones, count=count, accessible=accessible, ack=ack),
-            lambda: self._rows.allocate_seats(event, holder, zones=zones, count=count, accessible=accessible),
+            lambda: self._redis.allocate_seats(event, holder, **wish, ack=ack),
+            lambda: self._rows.allocate_seats(event, holder, **wish),
             ack=ack,
         )
 

@@ -13,7 +13,7 @@ import msgspec
 SHARD_COUNT = b"hf:shards"
 HEALTH = b"hf:health"
 SHARD_KEYS = frozenset({"open", "run", "base", "seq", "mark", "log", "events"})
-EVENT_KEYS = frozenset({"counts", "map", "owners", "holds", "expiry", "ended", "loading"})
+EVENT_KEYS = frozenset({"counts", "map", "kinds", "owners", "holds", "expiry", "ended", "loading"})
 
 
 def shard_of(event_id: UUID, shards: int) -> int:

@@ -5,7 +5,7 @@ in the map), zones by index, limits as one packed argument. It is identified by 
 so that a script can tell in one comparison whether the caller knows the event as it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import date, datetime
 from enum import StrEnum
 from hashlib import blake2b
@@ -79,8 +79,23 @@ class SeatCategory(StrEnum):
         """The byte of such a seat in the map while it is free."""
         return _FREE_LETTERS.get(self, FREE)
 
+    @property
+    def letter(self) -> bytes:
+        """The byte of such a seat among the kinds of seats."""
+        return _LETTERS[self]
+
+    @property
+    def accessible(self) -> bool:
+        """Whether such seats are only for those who ask for them."""
+        return self in _FREE_LETTERS
+
 
 _FREE_LETTERS = {SeatCategory.WHEELCHAIR: FREE_WHEELCHAIR, SeatCategory.COMPANION: FREE_COMPANION}
+_LETTERS = {
+    SeatCategory.STANDARD: b".",
+    SeatCategory.RESTRICTED_VIEW: b"r",
+    SeatCategory.AISLE: b"i",
+} | _FREE_LETTERS
 
 
 class Coordinates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -159,6 +174,7 @@ class Zone(msgspec.Struct, frozen=True):
     document: ZoneDocument
     first: int
     length: int
+    categories: frozenset[SeatCategory]
 
     @property
     def last(self) -> int:
@@ -168,7 +184,8 @@ class Zone(msgspec.Struct, frozen=True):
 class CompiledEvent(msgspec.Struct, frozen=True):
     """An event ready for use. `seats` finds a seat's pair by its id, `seat_at` a seat by its ordinal.
 
-    `tag` is in the ids of its holds. `paired` has every wheelchair and companion seat by its ordinal, with the seats
+    `tag` is in the ids of its holds. `kinds` has the category of each seat at its place in the map, if those that are
+    for everybody are of several. `paired` has every wheelchair and companion seat by its ordinal, with the seats
     that belong to it: companions to a wheelchair seat, wheelchair seats to a companion.
     """
 
@@ -180,6 +197,7 @@ class CompiledEvent(msgspec.Struct, frozen=True):
     seats: Mapping[str, Pair]
     seat_at: Mapping[int, SeatDocument]
     map: bytes
+    kinds: bytes
     zone_specs: bytes
     opens_ms: int
     closes_ms: int
@@ -197,6 +215,13 @@ class CompiledEvent(msgspec.Struct, frozen=True):
     def row_around(self, ordinal: int) -> range:
         """The ordinals of the row in which a seat stands."""
         return range(self.map.rfind(SEPARATOR, 0, ordinal) + 1, self.map.find(SEPARATOR, ordinal))
+
+    def narrowed(self, zones: Iterable[int], categories: Container[SeatCategory]) -> frozenset[SeatCategory] | None:
+        """The categories to choose seats from, of those that are for everybody: None if that leaves out none in these
+        zones."""
+        there = frozenset[SeatCategory]().union(*(self.zones[zone].categories for zone in zones))
+        wanted = frozenset(each for each in there if each in categories)
+        return None if wanted == there else wanted
 
     @property
     def accessibility(self) -> bytes:
@@ -251,6 +276,7 @@ def compile_event(organization_id: UUID, document: EventDocument) -> CompiledEve
     """Lay an event's zones and seats out for the scripts. Raises LayoutError where the document contradicts itself."""
     check_document(document)
     pieces: list[bytes] = []
+    kinds: list[bytes] = []
     zones: list[Zone] = []
     seats: dict[str, Pair] = {}
     seat_at: dict[int, SeatDocument] = {}
@@ -260,15 +286,19 @@ def compile_event(organization_id: UUID, document: EventDocument) -> CompiledEve
         for _, row in groupby(zone.seats, key=lambda seat: seat.row):
             if at > first:
                 pieces.append(SEPARATOR)
+                kinds.append(SEPARATOR)
                 at += 1
             for seat in row:
                 blocked = seat.seat_id in document.blocked_seat_ids
                 pieces.append(BLOCKED if blocked else seat.category.free_letter)
+                kinds.append(seat.category.letter)
                 seats[seat.seat_id], seat_at[at] = Pair(index, at), seat
                 at += 1
-        zones.append(Zone(index, zone, first, at - first))
+        categories = frozenset(seat.category for seat in zone.seats if not seat.category.accessible)
+        zones.append(Zone(index, zone, first, at - first, categories))
         if at > first:
             pieces.append(SEPARATOR)
+            kinds.append(SEPARATOR)
             at += 1
     if at > MAX_ORDINALS:
         raise LayoutError(f"zones: {at} places in the map, at most {MAX_ORDINALS} are possible")
@@ -281,6 +311,7 @@ def compile_event(organization_id: UUID, document: EventDocument) -> CompiledEve
         seats=seats,
         seat_at=seat_at,
         map=b"".join(pieces),
+        kinds=b"".join(kinds) if len({each for zone in zones for each in zone.categories}) > 1 else b"",
         zone_specs=pack_zone_specs((zone.document.capacity, zone.first, zone.length) for zone in zones),
         opens_ms=_milliseconds(document.sale_start),
         closes_ms=_milliseconds(document.sale_end),

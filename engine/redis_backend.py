@@ -1,7 +1,7 @@
 """The backend that decides in Redis: one coroutine per script, one round trip each."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from holdfast.engine.backend import (
 from holdfast.engine.epochs import EpochOf, epoch_function
 from holdfast.engine.errors import Fenced, Unavailable, Unknown
 from holdfast.engine.keys import EventKeys, ShardKeys, shard_of
-from holdfast.engine.layout import CompiledEvent, EventDocument, compile_event
+from holdfast.engine.layout import CompiledEvent, EventDocument, SeatCategory, compile_event
 from holdfast.engine.records import (
     pack_ids,
     pack_pairs,
@@ -81,12 +81,25 @@ class RedisBackend:
         return await self._hold("hold_seats", event, holder, wish)
 
     async def allocate_seats(
-        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, accessible: bool = False
+        self,
+        event: CompiledEvent,
+        holder: Holder,
+        *,
+        zones: Sequence[int],
+        count: int,
+        accessible: bool = False,
+        categories: Collection[SeatCategory] = (),
     ) -> HoldReply:
         if not all(0 <= zone < len(event.zones) for zone in zones):
             return _refused(Status.SEAT_NOT_FOUND)
-        script = "allocate_accessible_seats" if accessible else "allocate_seats"
-        return await self._hold(script, event, holder, (_stretches(event, zones), b"%d" % count))
+        wish = (_stretches(event, zones), b"%d" % count)
+        if accessible:
+            return await self._hold("allocate_accessible_seats", event, holder, wish)
+        wanted = event.narrowed(zones, categories) if categories else None
+        if wanted is not None and not wanted:
+            return _refused(Status.SEAT_NOT_FOUND)
+        letters = b"".join(sorted(each.letter for each in wanted or ()))
+        return await self._hold("allocate_seats", event, holder, (*wish, letters))
 
     async def offer_seats(
         self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, near: int, take: bool
@@ -185,8 +198,9 @@ class RedisBackend:
 
     async def open_event(self, event: CompiledEvent, *, meta: bytes = b"") -> AdminReply:
         keys = self._keys(event.organization_id, event.event_id)
-        for at in range(0, len(event.map), LOAD_BLOCK_BYTES):
-            block = event.map[at : at + LOAD_BLOCK_BYTES]
+        places = event.map + event.kinds
+        for at in range(0, len(places), LOAD_BLOCK_BYTES):
+            block = places[at : at + LOAD_BLOCK_BYTES]
             status, _ = await self._run("load_event", keys, b"%d" % at, block)
             if status == Status.EVENT_EXISTS:
                 break

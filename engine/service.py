@@ -4,7 +4,7 @@ The front end knows this protocol and nothing behind it, so that what serves a s
 away) can change between two requests.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from holdfast.engine.backend import (
     HoldsReply,
     Position,
 )
-from holdfast.engine.layout import CompiledEvent, EventDocument
+from holdfast.engine.layout import CompiledEvent, EventDocument, SeatCategory
 
 
 class HoldService(Protocol):
@@ -47,6 +47,7 @@ class HoldService(Protocol):
         zones: Sequence[int],
         count: int,
         accessible: bool = False,
+        categories: Collection[SeatCategory] = (),
         ack: Ack = Ack.POSTGRES,
     ) -> HoldReply: ...
 

@@ -72,7 +72,8 @@ class Released(msgspec.Struct, frozen=True):
     description="All or nothing. Name seats and quantities, or ask for the best available seats of a zone, or of "
     "zones in order of preference. A group that cannot sit together is split between neighbouring rows, if the event "
     "allows it; `message` says how. Wheelchair and companion seats are given only to who asks for `accessible` "
-    "ones or names them; holding a wheelchair seat keeps its free companion seats for you. What you hold already is "
+    "ones or names them; `categories` leaves out other seats. Holding a wheelchair seat keeps its free companion seats "
+    "for you. What you hold already is "
     "not held again: the new hold covers the rest. Where the "
     "system chooses the seats of an event, named ones are answered with the best as many of their zones. With "
     "`counter_offer` a request for seats that are not to be had names the nearest free block of as many, in a zone of "
@@ -289,7 +290,13 @@ async def _ask(call: Call, event: CompiledEvent, wish: Wish, holder: Holder, ack
     holds = call.app[holds_key]
     if wish.count:
         return await holds.allocate_seats(
-            event, holder, zones=wish.zones, count=wish.count, accessible=wish.accessible, ack=ack
+            event,
+            holder,
+            zones=wish.zones,
+            count=wish.count,
+            accessible=wish.accessible,
+            categories=wish.categories,
+            ack=ack,
         )
     return await holds.hold_seats(event, holder, seats=wish.seats, quantities=wish.quantities, ack=ack)
 

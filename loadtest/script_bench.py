@@ -8,7 +8,7 @@ from a noisy machine can be trusted.
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,7 +20,7 @@ import redis.asyncio
 import uvloop
 
 from holdfast.engine.backend import Holder
-from holdfast.engine.layout import CompiledEvent, compile_event
+from holdfast.engine.layout import CompiledEvent, EventDocument, SeatCategory, compile_event
 from holdfast.engine.policy import Policy
 from holdfast.engine.reaper import REAP_BATCH
 from holdfast.engine.records import pack_pairs, pack_zone
@@ -43,6 +43,7 @@ from holdfast.loadtest.script_calls import (
     group_calls,
     hold_arguments,
     hold_calls,
+    mixed_arena,
     ordinal_of,
     ready_calls,
     words,
@@ -53,6 +54,16 @@ from holdfast.lua import SCRIPTS, bundle, scripts
 CALLERS = 64
 GROUPS = (1, 2, 4, 8)
 SOLD_PERCENT = (0, 50, 95)
+# A category, and how many seats of it.
+Wanted = tuple[SeatCategory, int]
+OF_CATEGORY: tuple[Wanted, ...] = (
+    (SeatCategory.AISLE, 1),
+    (SeatCategory.AISLE, 2),
+    (SeatCategory.STANDARD, 2),
+    (SeatCategory.STANDARD, 8),
+    (SeatCategory.RESTRICTED_VIEW, 1),
+    (SeatCategory.RESTRICTED_VIEW, 4),
+)
 CLIENT_ROUNDS = 9
 PIPELINE = 500
 BASELINES = Path(__file__).resolve().parent / "baselines"
@@ -94,6 +105,7 @@ class ScriptFigures(msgspec.Struct, frozen=True):
     allocate_unsearched_to_hold: float
     allocate_nothing_known_to_hold: float
     allocate_with_all_rules_to_hold: dict[str, float]
+    allocate_of_category_to_hold: dict[str, float]
     live_holds: int
     bytes_per_live_hold: float
     reaped_holds: int
@@ -129,6 +141,8 @@ async def _run(url: str, size: Size, report: Report) -> ScriptFigures:
             plain, empty, in_order, scattered, released, unsearched, unknown = await bench.compare_allocations()
             report("best available with all rules …")
             with_rules = await bench.compare_choices()
+            report("best available of a category …")
+            of_category = await bench.compare_categories()
             report(f"{size.seats:,} holds expire at once …")
             reaped, longest_us = bench.reap(large)
             report(f"wire against redis-py, {CALLERS} callers …")
@@ -157,6 +171,7 @@ async def _run(url: str, size: Size, report: Report) -> ScriptFigures:
         allocate_unsearched_to_hold=unsearched / plain,
         allocate_nothing_known_to_hold=unknown / plain,
         allocate_with_all_rules_to_hold=with_rules,
+        allocate_of_category_to_hold=of_category,
         live_holds=size.seats,
         bytes_per_live_hold=bytes_per_hold,
         reaped_holds=reaped,
@@ -276,10 +291,7 @@ class Bench:
         plain = hold_calls(await self._open(size.rounds * calls * len(SOLD_PERCENT)))
         for percent in SOLD_PERCENT:
             event = await self._open(size.seats, ALL_RULES)
-            luck = random.Random(percent)  # noqa: S311 - a figure must be repeatable, not secret
-            far_end = len(event.map) * percent // 100
-            scatter = [ordinal % 2 == 1 or luck.random() < 0.9 for ordinal in range(far_end)] + [False] * len(event.map)
-            self._sell(event, scatter.__getitem__)
+            self._sell_better_part(event, percent)
             allocations = {seats: allocate_calls(event, seats) for seats in GROUPS}
             plain_times: list[float] = []
             times: dict[int, list[float]] = {seats: [] for seats in GROUPS}
@@ -289,6 +301,42 @@ class Bench:
                     times[seats].append(self._time(allocations[seats], calls))
             found |= {f"{seats}_at_{percent}": median(times[seats]) / median(plain_times) for seats in GROUPS}
         return found
+
+    async def compare_categories(self) -> dict[str, float]:
+        """The same for requests that take seats of one category only: by category, seats and percent sold.
+
+        `gone` is the refusal where every seat of the category is taken and nothing else is.
+        """
+        size = self._size
+        found: dict[str, float] = {}
+        calls = 2 if size.seats >= 50_000 else 1
+        plain = hold_calls(await self._open(size.rounds * calls * (len(SOLD_PERCENT) + 3)))
+        for percent in SOLD_PERCENT:
+            event = await self._open_mixed()
+            self._sell_better_part(event, percent)
+            allocations = {wish: allocate_calls(event, wish[1], wish[0]) for wish in OF_CATEGORY}
+            plain_us, times = self._alternate(plain, allocations, calls)
+            found |= {f"{kind}_{seats}_at_{percent}": times[kind, seats] / plain_us for kind, seats in allocations}
+        for kind, seats in OF_CATEGORY[:3]:
+            event = await self._open_mixed()
+            gone = {ordinal for ordinal, seat in event.seat_at.items() if seat.category is kind}
+            self._sell(event, gone.__contains__)
+            refusals = {(kind, seats): allocate_calls(event, seats, kind)}
+            plain_us, times = self._alternate(plain, refusals, 1, Status.NO_AVAILABLE_SEATS)
+            found[f"{kind}_{seats}_gone"] = times[kind, seats] / plain_us
+        return found
+
+    def _alternate(
+        self, plain: Iterator[Words], calls: Mapping[Wanted, Iterator[Words]], count: int, outcome: Status = Status.DONE
+    ) -> tuple[float, dict[Wanted, float]]:
+        """Median costs of a plain hold and of some other calls, so many of each in every round."""
+        plain_times: list[float] = []
+        times: dict[Wanted, list[float]] = {wanted: [] for wanted in calls}
+        for _ in range(self._size.rounds):
+            plain_times.append(self._time(plain, count))
+            for wanted in calls:
+                times[wanted].append(self._time(calls[wanted], count, outcome))
+        return median(plain_times), {wanted: median(found) for wanted, found in times.items()}
 
     def _first_searches(self, event: CompiledEvent, count: int) -> float:
         """Median cost of a search for four seats that knows what is known now, however often it is made."""
@@ -347,14 +395,17 @@ class Bench:
         return hold
 
     async def _open(self, seats: int, policy: Policy = POLICY) -> CompiledEvent:
-        event = compile_event(uuid4(), arena(seats, policy))
+        return await self._open_document(arena(seats, policy))
+
+    async def _open_document(self, document: EventDocument) -> CompiledEvent:
+        event = compile_event(uuid4(), document)
         reply = await self._backend.open_event(event)
         if not reply.status.succeeded:
             raise RuntimeError(f"the benchmark's event did not open: {reply.status.name}")
         return event
 
-    def _time(self, calls: Iterator[Words], count: int) -> float:
-        """Server microseconds per call of the next `count` calls, which must all succeed."""
+    def _time(self, calls: Iterator[Words], count: int, outcome: Status = Status.DONE) -> float:
+        """Server microseconds per call of the next `count` calls, which must all end like this."""
         spent = 0.0
         for start in range(0, count, PIPELINE):
             pipeline = self._server.pipeline(transaction=False)
@@ -363,9 +414,9 @@ class Bench:
             before = self._spent()
             replies = pipeline.execute()
             spent += self._spent() - before
-            refused = next((reply[0] for reply in replies if reply[0] != Status.DONE), None)
-            if refused is not None:
-                raise RuntimeError(f"a call of the benchmark was refused: {Status(refused).name}")
+            other = next((reply[0] for reply in replies if reply[0] != outcome), None)
+            if other is not None:
+                raise RuntimeError(f"a call of the benchmark ended otherwise: {Status(other).name}")
         return spent / count
 
     def _spent(self) -> float:
@@ -390,6 +441,17 @@ class Bench:
         group, seats = POLICY.max_seats_per_booking, [each for each in ordinals if event.map[each] == ord(".")]
         groups = [seats[at : at + group] for at in range(0, len(seats), group)]
         self._time(group_calls(event, groups), len(groups))
+
+    async def _open_mixed(self) -> CompiledEvent:
+        # What is left of a smaller house has too few pairs at the aisle.
+        return await self._open_document(mixed_arena(max(20_000, self._size.seats), ALL_RULES))
+
+    def _sell_better_part(self, event: CompiledEvent, percent: int) -> None:
+        """Sell the better part of the house but for some single seats."""
+        luck = random.Random(percent)  # noqa: S311 - a figure must be repeatable, not secret
+        far_end = len(event.map) * percent // 100
+        scatter = [ordinal % 2 == 1 or luck.random() < 0.9 for ordinal in range(far_end)] + [False] * len(event.map)
+        self._sell(event, scatter.__getitem__)
 
     def _sell(self, event: CompiledEvent, sold: Callable[[int], bool]) -> None:
         """Write free seats as sold straight into the map and the counters, without the hundred thousand sales."""

@@ -5,12 +5,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from uuid import UUID, uuid4
 
+import msgspec
+
 from holdfast.engine.audit import Caller
 from holdfast.engine.keys import EventKeys, ShardKeys, shard_of
 from holdfast.engine.layout import (
     CompiledEvent,
     EventDocument,
     EventState,
+    SeatCategory,
     SeatDocument,
     ZoneDocument,
     ZoneType,
@@ -53,6 +56,21 @@ def arena(seats: int, policy: Policy = POLICY) -> EventDocument:
     places = tuple(SeatDocument(f"{row}-{number}", str(row), number) for row, number in spots)
     zone = ZoneDocument("arena", ZoneType.RESERVED_SEATING, "Arena", seats, places)
     return EventDocument(uuid4(), "Benchmark", (zone,), state=EventState.LIVE, policy=policy)
+
+
+def mixed_arena(seats: int, policy: Policy = POLICY) -> EventDocument:
+    """The same with an aisle on either side of every row and one in its middle, and every fifth row behind pillars."""
+    plain = arena(seats, policy)
+    places = tuple(msgspec.structs.replace(seat, category=_category(seat)) for seat in plain.zones[0].seats)
+    return msgspec.structs.replace(plain, zones=(msgspec.structs.replace(plain.zones[0], seats=places),))
+
+
+def _category(seat: SeatDocument) -> SeatCategory:
+    if int(seat.row) % 5 == 4:
+        return SeatCategory.RESTRICTED_VIEW
+    middle = SEATS_PER_ROW // 2
+    at_aisle = seat.number in (0, middle - 1, middle, SEATS_PER_ROW - 1)
+    return SeatCategory.AISLE if at_aisle else SeatCategory.STANDARD
 
 
 def ordinal_of(place: int) -> int:
@@ -151,9 +169,11 @@ def ready_calls(script: Script, event: CompiledEvent, epoch: int) -> Iterator[Wo
         )
 
 
-def allocate_calls(event: CompiledEvent, seats: int = 4) -> Iterator[Words]:
-    """Requests for the best seats together, four unless told otherwise."""
+def allocate_calls(event: CompiledEvent, seats: int = 4, *categories: SeatCategory) -> Iterator[Words]:
+    """Requests for the best seats together, four of any category unless told otherwise."""
     script, keys, zone = scripts()["allocate_seats"], event_keys(event), event.zones[0]
+    stretches = pack_stretches([(0, zone.first, zone.last)])
+    letters = b"".join(each.letter for each in categories)
     while True:
         arguments = event_arguments(event) | hold_arguments(0)
-        yield words(script, keys, **arguments, stretches=pack_stretches([(0, zone.first, zone.last)]), count=seats)
+        yield words(script, keys, **arguments, stretches=stretches, count=seats, categories=letters)

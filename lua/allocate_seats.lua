@@ -15,6 +15,7 @@
 --   8 holds  hash    hold id to record; 'u' and user, 'a' and address to the ids of their holds
 --   9 expiry zset    live holds by the time they end, ms
 --   10 ended  zset    ended holds by the time they may be forgotten, ms
+--   11 kinds  string  the category of each seat, if there are several: '.' standard, 'r' restricted view, 'i' aisle
 -- Arguments:
 --   1 scope       bytes  organisation id and event id, 16 bytes each
 --   2 version     text   configuration version the caller compiled
@@ -28,6 +29,7 @@
 --   10 ttl_ms      int    ms the hold lives, 1,000 to 86,400,000, unless the rules shorten it
 --   11 stretches   bytes  zones in order of preference, 1 to 100: zone, ordinals of its first and last seat, packed
 --   12 count       int    how many seats, 1 to the units per call
+--   13 categories  text   letters of the categories of seats to choose from, as in `kinds`; empty for all but w and a
 -- Reply:
 --   1 status     int    one of the statuses
 --   2 hold       bytes  id of the hold that answers the request, or empty
@@ -53,32 +55,15 @@ if not shard_epoch then
   return { FENCED, '', 0, now_ms, 0, '', '' }
 end
 
--- @include hold_rules
 -- @include request_choice
-if not well_formed then
-  return { INVALID_REQUEST, '', 0, now_ms, 0, '', '' }
-elseif units > max_units or units > MAX_UNITS then
-  return { TOO_MANY_SEATS, '', 0, now_ms, 0, '', '' }
-end
-
-local seat_zones = #zone_names
-fields[seat_zones + 2] = 'runs'
-local counts = call('HMGET', KEY_COUNTS, unpack(fields))
-local event_version, known_runs = counts[1], counts[seat_zones + 2] or ''
-if not event_version then
-  return { EVENT_NOT_FOUND, '', 0, now_ms, 0, '', '' }
-end
--- @include read_holders
-if on_record then
-  -- @include known_hold
-end
--- @include admission
-if refusal then
-  return { refusal, '', lifts_ms, now_ms, 0, '', '' }
-end
--- @include find_short_zones
-if misplaced ~= '' then
-  return { SEAT_NOT_FOUND, '', 0, now_ms, 0, '', misplaced }
+well_formed = well_formed and #ARG_CATEGORIES <= 3 and not string.find(ARG_CATEGORIES, '[^.ri]')
+fields[#zone_names + 2] = 'runs'
+-- @include admit_choice
+local known_runs = counts[seat_zones + 2] or ''
+local map_bytes = ARG_CATEGORIES ~= '' and call('STRLEN', KEY_MAP)
+if map_bytes and call('STRLEN', KEY_KINDS) ~= map_bytes then
+  -- What Redis has of the event is not what the caller compiled.
+  return { STALE_CONFIG, '', 0, now_ms, 0, '', '' }
 end
 -- @include holder_limits
 if refusal then
@@ -92,13 +77,24 @@ for i = 1, seat_zones do
     searched[#searched + 1] = i
   end
 end
--- @include find_clean_run
+local chosen, clusters, ruled_out = nil, nil, false
+if ARG_CATEGORIES == '' then
+  -- @include find_clean_run
+else
+  -- @include find_wanted_run
+end
 if not chosen then
   is_clean = false
   -- @include choose_with_compromise
+  -- @include clean_part
+  -- @include leave_out_others
   local stretches = {}
   for i = 1, #searched do
-    stretches[searched[i]] = call('GETRANGE', KEY_MAP, firsts_of[searched[i]], lasts_of[searched[i]])
+    local first = firsts_of[searched[i]]
+    stretches[searched[i]] = call('GETRANGE', KEY_MAP, first, lasts_of[searched[i]])
+    if ARG_CATEGORIES ~= '' then
+      stretches[searched[i]] = leave_out_others(stretches[searched[i]], first)
+    end
   end
   chosen, clusters = choose_with_compromise(stretches)
   if chosen then

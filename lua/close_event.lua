@@ -14,7 +14,8 @@
 --   8 holds  hash    hold id to record; 'u' and user, 'a' and address to the ids of their holds
 --   9 expiry zset    live holds by the time they end, ms
 --   10 ended  zset    ended holds by the time they may be forgotten, ms
---   11 events set     organisation and event of every open event of the shard
+--   11 kinds  string  the category of each seat, where there are several
+--   12 events set     organisation and event of every open event of the shard
 -- Arguments:
 --   1 scope bytes  organisation id and event id, 16 bytes each
 --   2 meta  text   what the audit wants to know of the caller, JSON, up to 4,096 bytes
@@ -44,6 +45,6 @@ elseif state == 'published' or state == 'live' or call('ZCARD', KEY_EXPIRY) > 0 
 end
 -- @include append_log
 append_log('close', '', '')
-call('UNLINK', KEY_COUNTS, KEY_MAP, KEY_OWNERS, KEY_HOLDS, KEY_EXPIRY, KEY_ENDED)
+call('UNLINK', KEY_COUNTS, KEY_MAP, KEY_OWNERS, KEY_HOLDS, KEY_EXPIRY, KEY_ENDED, KEY_KINDS)
 call('SREM', KEY_EVENTS, ARG_SCOPE)
 return { DONE, now_ms, shard_seq }

@@ -11,8 +11,9 @@
 --   5 counts  hash    configuration and the counters of each zone
 --   6 map     string  one byte per seat
 --   7 owners  string  sixteen bytes per seat: the hold that has it
---   8 loading string  the map while it is being loaded
---   9 events  set     organisation and event of every open event of the shard
+--   8 loading string  the map while it is being loaded, and what each seat is behind it
+--   9 kinds   string  the category of each seat, where there are several, see allocate_seats.lua
+--   10 events set     organisation and event of every open event of the shard
 -- Arguments:
 --   1 scope     bytes  organisation id and event id, 16 bytes each
 --   2 meta      text   what the audit wants to know of the caller, JSON, up to 4,096 bytes
@@ -57,9 +58,13 @@ if open_version == ARG_VERSION then
 elseif open_version then
   return { EVENT_EXISTS, now_ms, 0 }
 end
-local map = call('GET', KEY_LOADING) or ''
-if #map ~= length then
+local loaded = call('GET', KEY_LOADING) or ''
+if #loaded ~= length and #loaded ~= 2 * length then
   return { LOAD_INCOMPLETE, now_ms, 0 }
+end
+local map, kinds = string.sub(loaded, 1, length), string.sub(loaded, length + 1)
+if string.find(map, '[ri]') or string.find(kinds, 'b', 1, true) then
+  return { INVALID_REQUEST, now_ms, 0 }
 end
 
 local fields = { 'version', ARG_VERSION, 'state', ARG_STATE, 'opens_ms', ARG_OPENS_MS, 'closes_ms', ARG_CLOSES_MS }
@@ -85,7 +90,13 @@ for at = 1, #fields, 1000 do
   call('HSET', KEY_COUNTS, unpack(fields, at, math.min(at + 999, #fields)))
 end
 if length > 0 then
-  call('RENAME', KEY_LOADING, KEY_MAP)
+  if kinds == '' then
+    call('RENAME', KEY_LOADING, KEY_MAP)
+  else
+    call('SET', KEY_MAP, map)
+    call('SET', KEY_KINDS, kinds)
+    call('DEL', KEY_LOADING)
+  end
   call('SETRANGE', KEY_OWNERS, length * ID_BYTES - 1, '\0')
   -- @include note_taken_runs
   note_taken_runs(1, math.ceil(length / BLOCK_BYTES))

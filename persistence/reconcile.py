@@ -52,7 +52,7 @@ _OPERATOR = Actor(user_agent="holdfast reconcile")
 _ATTEMPTS = 50
 _BESIDE = b":restored"
 _BESIDE_TTL_S = 600
-_KEYS = ("counts", "map", "owners", "holds", "expiry", "ended")
+_KEYS = ("counts", "map", "kinds", "owners", "holds", "expiry", "ended")
 _CHUNK = 1_000
 _PAUSE_S = 0.002
 

@@ -43,7 +43,7 @@ from holdfast.persistence.transitions import Cause, change_mode, sealed
 # The bytes of "RECO".
 RECOVERY_LOCKS = 0x5245434F
 
-_KEYS = ("counts", "map", "owners", "holds", "expiry", "ended")
+_KEYS = ("counts", "map", "kinds", "owners", "holds", "expiry", "ended")
 _CHUNK = 1_000
 _ROUNDS = 10
 # So few events that changed again are left for the moment in which nobody may write.
@@ -254,15 +254,17 @@ class _Recoverer:
         """Every key has what was built for it."""
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.get(keys.key("map"))
+            pipeline.get(keys.key("kinds"))
             pipeline.get(keys.key("owners"))
             pipeline.hgetall(keys.key("counts"))
             pipeline.hgetall(keys.key("holds"))
             pipeline.zrange(keys.key("expiry"), 0, -1, withscores=True)
             pipeline.zrange(keys.key("ended"), 0, -1, withscores=True)
-            seat_map, owners, counts, holds, expiry, ended = await pipeline.execute()
+            seat_map, kinds, owners, counts, holds, expiry, ended = await pipeline.execute()
         found = RestoredKeys(
             counts=counts,
             map=seat_map or b"",
+            kinds=kinds or b"",
             owners=owners or b"",
             holds=holds,
             expiry={hold_id: int(score) for hold_id, score in expiry},

@@ -26,6 +26,7 @@ class RestoredKeys(msgspec.Struct, frozen=True):
 
     counts: dict[bytes, bytes]
     map: bytes
+    kinds: bytes
     owners: bytes
     holds: dict[bytes, bytes]
     expiry: dict[bytes, int]
@@ -39,7 +40,7 @@ class RestoredKeys(msgspec.Struct, frozen=True):
         value: Any = getattr(self, what)
         if not value:
             return
-        if what in ("map", "owners"):
+        if what in ("map", "kinds", "owners"):
             pipeline.set(name, value)
             return
         items = list(value.items())
@@ -62,6 +63,7 @@ def restore_keys(event: CompiledEvent, rows: PostgresEvent, epoch: int, retentio
     return RestoredKeys(
         counts=_counts(rows) | _wheelchairs(event, rows) | {b"runs": search_digits(bytes(seat_map))},
         map=bytes(seat_map),
+        kinds=event.kinds,
         owners=bytes(owners),
         holds=_holds(event, rows, epoch),
         expiry={hold_id.bytes: lines[0].ends_ms for hold_id, lines in rows.active.items()},

@@ -1,6 +1,6 @@
 """The backend that decides in Postgres, under row locks, while Redis does not serve a shard."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -18,7 +18,7 @@ from holdfast.engine.backend import (
 )
 from holdfast.engine.errors import Unavailable
 from holdfast.engine.keys import shard_of
-from holdfast.engine.layout import CompiledEvent, EventDocument, compile_event
+from holdfast.engine.layout import CompiledEvent, EventDocument, SeatCategory, compile_event
 from holdfast.engine.records import Pair, ZoneCounts, pack_pairs
 from holdfast.engine.status import Status
 from holdfast.persistence import row_lock_admin, row_lock_changes, row_lock_companions, row_lock_holds
@@ -67,11 +67,21 @@ class RowLockBackend:
         return await self._run(event, call)
 
     async def allocate_seats(
-        self, event: CompiledEvent, holder: Holder, *, zones: Sequence[int], count: int, accessible: bool = False
+        self,
+        event: CompiledEvent,
+        holder: Holder,
+        *,
+        zones: Sequence[int],
+        count: int,
+        accessible: bool = False,
+        categories: Collection[SeatCategory] = (),
     ) -> HoldReply:
         if not all(0 <= zone < len(event.zones) for zone in zones):
             return row_lock_holds.refused(Status.SEAT_NOT_FOUND, 0, Position(0, 0, 0))
-        wish = Wish(event, holder, zones=tuple(zones), count=count, accessible=accessible)
+        wanted = event.narrowed(zones, categories) if categories and not accessible else None
+        if wanted is not None and not wanted:
+            return row_lock_holds.refused(Status.SEAT_NOT_FOUND, 0, Position(0, 0, 0))
+        wish = Wish(event, holder, zones=tuple(zones), count=count, accessible=accessible, categories=wanted)
         rules = row_lock_holds.allocate_accessible_seats if accessible else row_lock_holds.allocate_seats
         return await self._run(event, Call(wish.asks(), partial(rules, wish=wish), row_lock_holds.refused))
 

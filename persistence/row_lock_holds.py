@@ -10,13 +10,13 @@ from holdfast.engine import choosing
 from holdfast.engine.audit import Actor
 from holdfast.engine.backend import NEVER_MS, Holder, HoldReply, Position
 from holdfast.engine.choosing import Choice, choose_seats, draw_stretch, nearest_block
-from holdfast.engine.layout import MAX_ORDINALS, CompiledEvent, Zone
+from holdfast.engine.layout import MAX_ORDINALS, CompiledEvent, SeatCategory, Zone
 from holdfast.engine.records import Pair
 from holdfast.engine.status import Status
 from holdfast.persistence.operations import read_caller
 from holdfast.persistence.row_lock_companions import book, choose_accessible, too_many_wheelchairs
 from holdfast.persistence.row_lock_orphans import find_orphans
-from holdfast.persistence.row_lock_runs import FreeSeats
+from holdfast.persistence.row_lock_runs import FreeSeats, IsUnwanted
 from holdfast.persistence.row_lock_view import ACTIVE, AVAILABLE, HELD, SOLD, Asks, Held, View, units_by_zone
 
 MAX_UNITS = 100
@@ -46,7 +46,8 @@ class Chosen(NamedTuple):
 class Wish(msgspec.Struct, frozen=True):
     """A request to hold named seats and quantities, or so many seats of one of the zones.
 
-    Of an offer `near` is the place in the map, and `take` says whether it is to be held.
+    Of an offer `near` is the place in the map, and `take` says whether it is to be held. `categories` are those of the
+    seats to choose from, if some are left out by that.
     """
 
     event: CompiledEvent
@@ -58,6 +59,7 @@ class Wish(msgspec.Struct, frozen=True):
     near: int = 0
     take: bool = True
     accessible: bool = False
+    categories: frozenset[SeatCategory] | None = None
 
     def asks(self) -> Asks:
         policy = self.event.document.policy
@@ -231,9 +233,9 @@ async def _choose_free(view: View, wish: Wish, zones: Sequence[int], freed: set[
         # Most requests end here, and need not know every free seat.
         for zone in zones:
             there = wish.event.zones[zone]
-            if run := await _free_seats(view, wish.event, there).first_clean_run(wish.count):
+            if run := await _free_seats(view, wish.event, there).first_clean_run(wish.count, _unwanted(wish)):
                 return Chosen(tuple(Pair(zone, each) for each in run))
-    drawn = [await _draw(view, wish.event, wish.event.zones[zone], freed) for zone in zones]
+    drawn = [await _draw(view, wish.event, wish.event.zones[zone], freed, _unwanted(wish)) for zone in zones]
     choice = choose_seats(drawn, choosing.Wish.under(wish.event.document.policy, wish.count))
     return _chosen(wish, zones, choice)
 
@@ -252,11 +254,20 @@ def _free_seats(view: View, event: CompiledEvent, zone: Zone) -> FreeSeats:
     return view.free_seats(zone.index, zone.first, zone.last, event.paired)
 
 
-async def _draw(view: View, event: CompiledEvent, zone: Zone, freed: set[int]) -> bytes:
+def _unwanted(wish: Wish) -> IsUnwanted | None:
+    """What tells of an ordinal that its seat is of a category that is not wanted."""
+    seat_at, categories = wish.event.seat_at, wish.categories
+    return None if categories is None else lambda ordinal: seat_at[ordinal].category not in categories
+
+
+async def _draw(
+    view: View, event: CompiledEvent, zone: Zone, freed: set[int], is_unwanted: IsUnwanted | None = None
+) -> bytes:
     """A zone's stretch of the map, in which seats that come free count as free."""
     free = freed.union(await _free_seats(view, event, zone).all())
-    places = (each - zone.first for each in free if zone.first <= each <= zone.last)
-    return draw_stretch(event.map[zone.first : zone.last + 1], places)
+    places = [each - zone.first for each in free if zone.first <= each <= zone.last]
+    left_out = {place for place in places if is_unwanted(zone.first + place)} if is_unwanted else ()
+    return draw_stretch(event.map[zone.first : zone.last + 1], places, left_out)
 
 
 def _chosen(wish: Wish, zones: Sequence[int], choice: Choice | None) -> Chosen:

@@ -3,6 +3,9 @@
 from bisect import bisect_left, insort
 from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 
+# Says of an ordinal that its seat is not to be given.
+IsUnwanted = Callable[[int], bool]
+
 # Lists the next free seats after an ordinal, up to another; nothing when there are no more.
 ListSeats = Callable[[int, int], Awaitable[list[int]]]
 
@@ -43,12 +46,16 @@ class FreeSeats:
             elif ordinal not in self._free:
                 insort(self._free, ordinal)
 
-    async def first_clean_run(self, count: int) -> list[int]:
-        """The first so many free seats next to each other that leave no single seat behind, or nothing."""
+    async def first_clean_run(self, count: int, is_unwanted: IsUnwanted | None = None) -> list[int]:
+        """The first so many free seats next to each other that leave no single seat behind, or nothing; none of those
+        that are not wanted."""
         start = 0
         while True:
             complete = self._listed_to >= self._last
-            found, start = find_clean_run(self._free, count, start, complete=complete)
+            if is_unwanted:
+                found, start = find_wanted_run(self._free, count, start, is_unwanted, complete=complete)
+            else:
+                found, start = find_clean_run(self._free, count, start, complete=complete)
             if found is not None:
                 return self._free[found : found + count]
             if complete:
@@ -86,5 +93,26 @@ def find_clean_run(ordinals: Sequence[int], count: int, start: int, *, complete:
             return None, at
         if end - at == count:
             return at, at
+        at = end
+    return None, at
+
+
+def find_wanted_run(
+    ordinals: Sequence[int], count: int, start: int, is_unwanted: IsUnwanted, *, complete: bool
+) -> tuple[int | None, int]:
+    """As find_clean_run, for seats of which some are not wanted: they are not given, and may be left alone."""
+    at = start
+    while at < len(ordinals):
+        end = at + 1
+        while end < len(ordinals) and ordinals[end] == ordinals[end - 1] + 1:
+            end += 1
+        if end == len(ordinals) and not complete:
+            return None, at
+        wanted = 0
+        for place in range(at, end):
+            wanted = 0 if is_unwanted(ordinals[place]) else wanted + 1
+            first = place + 1 - count
+            if wanted >= count and 1 not in (first - at, end - 1 - place):
+                return first, at
         at = end
     return None, at

@@ -32,7 +32,13 @@ if #overdue > 0 or short ~= '' then
     end
     pieces[#pieces + 1] = string.sub(bytes, from)
     stretches[i] = table.concat(pieces)
-    local found = not chosen and clean_run(stretches[i], 1)
+    local found = nil
+    if ARG_CATEGORIES == '' then
+      found = not chosen and clean_run(stretches[i], 1)
+    else
+      stretches[i] = leave_out_others(stretches[i], first)
+      found = not chosen and clean_part(stretches[i])
+    end
     if found then
       chosen, clusters = i, { found, units }
     end

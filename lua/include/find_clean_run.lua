@@ -7,7 +7,6 @@
 -- that is clean, and then is read again. `ruled_out` says whether this search has lowered digits.
 local BLOCK_BYTES = 4096
 local LONGEST = 8
-local chosen, clusters, ruled_out = nil, nil, false
 local promising = '[' .. math.min(units, LONGEST) .. '-8]'
 for i = 1, #searched do
   local first, last = firsts_of[searched[i]], lasts_of[searched[i]]

@@ -5,12 +5,36 @@
 local MAX_WINDOWS = 8
 local MAX_FIRST_ROWS = 400
 
+-- Adds a run with seats that are not wanted to a row, in the parts that these make: for every number of seats the best
+-- place and how many it leaves alone. Two such seats between parts never let one be left alone, whatever is taken on
+-- either side; parts with one between them are one choice.
+local function add_parts(row, stretch, first, length)
+  local run, last = nil, 0
+  for from, after in string.gmatch(string.sub(stretch, first, first + length - 1), '()%.+()') do
+    if not run or from - last > 1 then
+      run = { first, length, starts = {}, alone = {} }
+      row[#row + 1] = run
+    end
+    last = after
+    for count = 1, math.min(units, after - from) do
+      local start, alone = best_start(stretch, first + from - 1, first + after - 1, count)
+      if not run.starts[count] or alone < run.alone[count] then
+        run.starts[count], run.alone[count] = start, alone
+      end
+    end
+  end
+end
+
 local function row_at(stretch, first)
   local after = string.find(stretch, '|', first, true) or #stretch + 1
-  local row = { following = after + 1, free = 0 }
-  for from, to in string.gmatch(string.sub(stretch, first, after - 1), '()%.+()') do
-    row[#row + 1] = { first + from - 1, to - from }
+  local row, bytes = { following = after + 1, free = 0 }, string.sub(stretch, first, after - 1)
+  for from, to in string.gmatch(bytes, ARG_CATEGORIES == '' and '()%.+()' or '()[.,]+()') do
     row.free = row.free + to - from
+    if string.find(string.sub(bytes, from, to - 1), ',', 1, true) then
+      add_parts(row, stretch, first + from - 1, to - from)
+    else
+      row[#row + 1] = { first + from - 1, to - from }
+    end
   end
   row.excused = 10 * row.free < after - first
   return row
@@ -27,12 +51,18 @@ local function fill(rows)
       for have = units - 1, 0, -1 do
         if orphans[have] then
           for more = math.min(length, units - have), 1, -1 do
-            local alone = length - more == 1 and not row.excused and 1 or 0
-            if alone == 0 or orphans_refused == 0 then
+            local start, alone = run[1], length - more == 1 and 1 or 0
+            if run.starts then
+              start, alone = run.starts[more], run.alone[more]
+            end
+            if row.excused then
+              alone = 0
+            end
+            if start and (alone == 0 or orphans_refused == 0) then
               local left, parts, known = orphans[have] + alone, clusters[have] + 1, orphans[have + more]
               if not known or left < known or left == known and parts < clusters[have + more] then
                 orphans[have + more], clusters[have + more] = left, parts
-                taken[have + more] = { run[1], more, taken[have] }
+                taken[have + more] = { start, more, taken[have] }
               end
             end
           end

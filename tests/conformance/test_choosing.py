@@ -1,11 +1,13 @@
 """Choosing seats, on every backend: together, nobody left alone, and groups split as the policy says."""
 
+import asyncio
 from collections.abc import Sequence
 
 import msgspec
 import pytest
-from conformance.halls import OpenHall, held, hold, seats, somebody, unchanged
+from conformance.halls import FRONT_ENDS, OpenHall, held, hold, seats, somebody, unchanged
 
+from holdfast.engine.layout import SeatCategory
 from holdfast.engine.policy import Policy
 from holdfast.engine.status import Status
 from support.drawn import drawn_event
@@ -52,6 +54,85 @@ async def test_seats_are_chosen_by_the_rules(
         assert (reply.status, list(reply.seats)) == (
             (Status.NO_AVAILABLE_SEATS, []) if chosen is None else (Status.DONE, chosen)
         )
+
+
+@pytest.mark.parametrize(
+    ("drawings", "categories", "count", "policy", "chosen"),
+    [
+        # Of the categories that are wanted the best seats together.
+        (["i..rr..i|rrrr"], "r", 2, LENIENT, [(0, 3), (0, 4)]),
+        (["i..rr..i|rrrr"], "r", 3, LENIENT, [(0, 9), (0, 10), (0, 11)]),
+        (["i..rr..i|rrrr"], "ri", 1, LENIENT, [(0, 0)]),
+        (["i..i"], ".i", 3, LENIENT, [(0, 0), (0, 1), (0, 2)]),
+        # A seat that is not wanted is a neighbour all the same: nobody is left alone next to those that are given.
+        (["r..|...."], ".", 2, LENIENT, [(0, 4), (0, 5)]),
+        (["i...i"], ".", 3, STRICT, None),
+        (["i...i"], ".", 3, LENIENT, [(0, 1), (0, 2), (0, 3)]),
+        (["i...i"], ".", 1, LENIENT, [(0, 2)]),
+        (["h" * 28 + "r."], "r", 1, STRICT, [(0, 28)]),
+        # A group is split between rows, within its categories.
+        (["rr..|..rr"], "r", 4, LENIENT, [(0, 0), (0, 1), (0, 7), (0, 8)]),
+        (["rr..|..rr"], "r", 4, TOGETHER, None),
+        (["i..i"], "i", 2, STRICT, [(0, 0), (0, 3)]),
+        (["i.i"], "i", 2, STRICT, None),
+        # Zones in order of preference, those without such seats among them.
+        (["....", "rr.."], "r", 2, LENIENT, [(1, 5), (1, 6)]),
+        (["....", "..r", "rr"], "r", 2, LENIENT, [(2, 9), (2, 10)]),
+    ],
+)
+async def test_seats_of_some_categories_are_chosen_by_the_same_rules(  # noqa: PLR0917 - one per column.
+    open_hall: OpenHall,
+    drawings: Sequence[str],
+    categories: str,
+    count: int,
+    policy: Policy,
+    chosen: list[tuple[int, int]] | None,
+) -> None:
+    wanted = {each for each in SeatCategory if each.letter.decode() in categories}
+    async with open_hall(drawn_event(drawings, policy)) as hall:
+        reply = await hall.backend.allocate_seats(
+            hall.event, somebody(), zones=range(len(drawings)), count=count, categories=wanted
+        )
+
+        assert (reply.status, list(reply.seats)) == (
+            (Status.NO_AVAILABLE_SEATS, []) if chosen is None else (Status.DONE, chosen)
+        )
+
+
+async def test_no_zone_has_such_seats(open_hall: OpenHall) -> None:
+    async with open_hall(drawn_event(["i..", "rr"], LENIENT)) as hall, unchanged(hall):
+        wish = {"zones": [0], "count": 1, "categories": {SeatCategory.RESTRICTED_VIEW}}
+
+        assert (await hall.backend.allocate_seats(hall.event, somebody(), **wish)).status is Status.SEAT_NOT_FOUND
+
+
+async def test_seats_of_a_category_that_overdue_holds_have(open_hall: OpenHall) -> None:
+    async with open_hall(drawn_event(["i..i", "rr"], LENIENT)) as hall:
+        first = list(hall.event.seats)
+        await hall.lapse(await held(hall, first[0], first[1]), await held(hall, *first[4:]))
+        await held(hall, first[3])
+
+        aisle = await hall.backend.allocate_seats(
+            hall.event, somebody(), zones=[0, 1], count=1, categories={SeatCategory.AISLE}
+        )
+
+        assert (aisle.status, list(aisle.seats)) == (Status.DONE, seats(hall, first[0]))
+
+
+async def test_callers_who_want_one_category_at_once_share_its_seats_and_no_others(open_hall: OpenHall) -> None:
+    async with open_hall(drawn_event(["i........i|" * 19 + "i........i"], LENIENT)) as hall:
+        replies = await asyncio.gather(
+            *(
+                hall.front_ends[caller % FRONT_ENDS].allocate_seats(
+                    hall.event, somebody(), zones=[0], count=1, categories={SeatCategory.AISLE}
+                )
+                for caller in range(60)
+            )
+        )
+
+        given = [seat.value for reply in replies for seat in reply.seats]
+        assert sorted(given) == [each for each in hall.event.seat_at if hall.event.kinds[each] == ord("i")]
+        assert [reply.status for reply in replies].count(Status.NO_AVAILABLE_SEATS) == 20
 
 
 @pytest.mark.parametrize(

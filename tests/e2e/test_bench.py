@@ -60,3 +60,6 @@ def test_scripts_are_measured_with_all_rules_on() -> None:
     multiples = json.loads(measured.stdout)["allocate_with_all_rules_to_hold"]
     assert set(multiples) == {f"{seats}_at_{sold}" for seats in (1, 2, 4, 8) for sold in (0, 50, 95)}
     assert all(value > 0 for value in multiples.values())
+    of_category = json.loads(measured.stdout)["allocate_of_category_to_hold"]
+    assert {"aisle_2_at_0", "standard_8_at_95", "restricted_view_4_at_50", "aisle_1_gone"} <= of_category.keys()
+    assert all(value > 0 for value in of_category.values())

@@ -8,13 +8,13 @@ import pytest
 
 from holdfast.engine.access import AccessMode
 from holdfast.engine.backend import Holder
-from holdfast.engine.layout import EventState
+from holdfast.engine.layout import EventState, ZoneDocument, ZoneType
 from holdfast.engine.policy import AckRule
 from holdfast.engine.status import Status
 from holdfast.http.tokens import Role
 from support.checking_out import checked_out, complete, forget, reserve
 from support.drawn import drawn_event
-from support.engine import UNLIMITED
+from support.engine import UNLIMITED, accessible_document
 from support.front_end import FrontEnd, Reply, serving, with_limits
 
 
@@ -127,6 +127,62 @@ async def test_the_best_seats_of_a_price_category(redis_url: str, database_dsn: 
     assert [reply.data["seats"][0]["block_name"] for reply in (any_silver, named)] == ["Zone 2", "Zone 3"]
     assert (private.status, private.error) == (403, "access_denied")
     assert [(reply.status, reply.error) for reply in (unknown, other)] == [(404, "seat_not_found")] * 2
+
+
+async def test_the_best_seats_of_some_categories(redis_url: str, database_dsn: str) -> None:
+    drawn = drawn_event(["i..i", "i.rr", "...."], UNLIMITED)
+    floor = ZoneDocument("floor", ZoneType.GA_STANDING, "Floor", 50)
+    async with serving(redis_url, database_dsn, msgspec.structs.replace(drawn, zones=(*drawn.zones, floor))) as front:
+        wishes: list[dict[str, object]] = [
+            {"count": 2, "categories": ["restricted_view"]},
+            {"count": 1, "categories": ["aisle"], "zone_id": "zone-1"},
+            {"count": 2, "categories": ["standard", "aisle"], "zones": ["zone-2", "zone-0"]},
+            {"count": 2, "categories": ["aisle"], "zones": ["zone-2", "zone-0"]},
+            {"count": 1, "categories": ["restricted_view"], "zones": ["zone-2", "zone-0"]},
+            {"count": 1, "categories": ["aisle"], "zone_id": "floor"},
+            {"count": 1, "categories": ["restricted_view"]},
+        ]
+        replies = [await hold(front, {"best_available": each}) for each in wishes]
+
+    assert [[seat["seat_id"] for seat in reply.data["seats"]] for reply in replies[:4]] == [
+        ["1-1-3", "1-1-4"],
+        ["1-1-1"],
+        ["2-1-1", "2-1-2"],
+        ["0-1-1", "0-1-4"],
+    ]
+    assert [(reply.status, reply.error) for reply in replies[4:]] == [
+        (404, "seat_not_found"),
+        (400, "invalid_request"),
+        (409, "no_available_seats"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wish", "status"),
+    [
+        # Wheelchair seats are chosen on purpose, and nothing else together with them.
+        ({"count": 1, "categories": ["wheelchair"]}, 400),
+        ({"count": 1, "categories": ["standard", "companion"]}, 400),
+        ({"count": 1, "categories": ["standard"], "accessible": True}, 400),
+        ({"count": 2, "categories": ["wheelchair"], "accessible": True}, 400),
+        ({"count": 1, "categories": ["companion"], "accessible": True}, 400),
+        ({"count": 1, "categories": ["balcony"]}, 400),
+        ({"count": 1, "categories": ["wheelchair"], "accessible": True}, 201),
+        ({"count": 2, "categories": ["wheelchair", "companion"], "accessible": True}, 201),
+    ],
+)
+async def test_categories_and_accessible_seats(
+    redis_url: str, database_dsn: str, wish: dict[str, object], status: int
+) -> None:
+    async with serving(redis_url, database_dsn, accessible_document()) as front:
+        assert (await hold(front, {"best_available": wish})).status == status
+
+
+async def test_no_counter_offer_for_a_category(redis_url: str, database_dsn: str) -> None:
+    async with serving(redis_url, database_dsn, drawn_event(["i..."], UNLIMITED)) as front:
+        wish = {"best_available": {"count": 1, "categories": ["aisle"]}, "counter_offer": "hold"}
+
+        assert (await hold(front, wish)).error == "invalid_request"
 
 
 async def test_more_places_than_there_are_name_the_zone(front: FrontEnd) -> None:

@@ -10,10 +10,11 @@ import msgspec
 import pytest
 
 from holdfast.engine.backend import Holder
-from holdfast.engine.layout import EventState, ZoneDocument, ZoneType, compile_event
+from holdfast.engine.layout import EventState, SeatCategory, ZoneDocument, ZoneType, compile_event
 from holdfast.engine.policy import Policy
 from holdfast.engine.records import pack_stretches, unpack_record
 from holdfast.engine.status import Status
+from support.drawn import drawn_event
 from support.engine import UNLIMITED, Stage, document, seats
 from support.scripts import (
     GENEROUS_RULES,
@@ -55,6 +56,29 @@ async def test_done(on: Stage) -> None:
     entry = (await entries(on))[-1]
     assert (entry.operation, entry.hold_ids, entry.seq) == ("hold", (hold_id,), reply.position.seq)
     assert unpack_record(entry.body) == stored
+
+
+async def test_seats_of_some_categories(server_url: str) -> None:
+    async with audited(server_url, drawn_event(["i..i|rr.i"], UNLIMITED)) as on:
+        wishes: list[tuple[set[SeatCategory], int]] = [
+            ({SeatCategory.RESTRICTED_VIEW}, 2),
+            ({SeatCategory.AISLE}, 1),
+            ({SeatCategory.STANDARD, SeatCategory.AISLE}, 3),
+            ({SeatCategory.RESTRICTED_VIEW}, 1),
+        ]
+        replies = [await allocate(on, count, categories=categories) for categories, count in wishes]
+
+        assert [reply.status for reply in replies] == [Status.DONE] * 3 + [Status.NO_AVAILABLE_SEATS]
+        assert [[seat.value for seat in reply.seats] for reply in replies[:3]] == [[5, 6], [0], [1, 2, 3]]
+
+
+async def test_stale_config_where_redis_does_not_know_what_the_seats_are(server_url: str) -> None:
+    async with audited(server_url, drawn_event(["i..i"], UNLIMITED)) as on:
+        await on.redis.delete(on.keys.key("kinds"))
+
+        await refused(on, Status.STALE_CONFIG, "allocate_seats", categories=b"i")
+
+        assert (await allocate(on, 2)).status is Status.DONE
 
 
 async def test_the_best_come_first(on: Stage) -> None:
@@ -228,6 +252,8 @@ async def test_fenced(on: Stage) -> None:
         ("stretches", pack_stretches([(0, 30, 29)])),  # The first behind the last.
         ("stretches", pack_stretches([(0, 0, 16_777_216)])),
         ("stretches", pack_stretches((zone, 0, 29) for zone in range(101))),
+        ("categories", b"x"),
+        ("categories", b".ri."),
         ("count", b""),
         ("count", b"0"),
         ("count", b"-2"),

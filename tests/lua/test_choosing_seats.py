@@ -1,16 +1,17 @@
 """Redis chooses the seats that engine/choosing.py chooses, whatever the map."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.engine.choosing import Wish, choose_seats
+from holdfast.engine.layout import SeatCategory
 from holdfast.engine.policy import Policy
 from holdfast.engine.status import Status
-from support.drawn import drawn_event
+from support.drawn import drawn_event, without_others
 from support.scripts import allocate, audited, unchanged
 
 ROWS = st.text("...hhh", min_size=1, max_size=12) | st.builds(
@@ -48,19 +49,52 @@ def test_redis_chooses_as_the_rules_say(server_url: str, drawings: Sequence[str]
     asyncio.run(_compare(server_url, drawings, count, policy))
 
 
-async def _compare(url: str, drawings: Sequence[str], count: int, policy: Policy) -> None:
+KINDS = st.lists(st.text("..rihh", min_size=1, max_size=14), min_size=1, max_size=6).map("|".join)
+ALMOST_SOLD = st.builds(
+    lambda before, gap: "h" * before + gap, st.integers(20, 60), st.sampled_from([".r", "r.", "i.r", "rr", "ri."])
+)
+
+
+@settings(
+    max_examples=200,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
+@given(
+    drawings=st.lists(KINDS | ALMOST_SOLD, min_size=1, max_size=3),
+    count=st.integers(1, 5),
+    policy=POLICIES,
+    categories=st.frozensets(
+        st.sampled_from([SeatCategory.STANDARD, SeatCategory.RESTRICTED_VIEW, SeatCategory.AISLE]), min_size=1
+    ),
+)
+@example(drawings=["r..r"], count=2, policy=LENIENT, categories={SeatCategory.STANDARD})
+@example(drawings=["." * 30 + "i"], count=1, policy=LENIENT, categories={SeatCategory.AISLE})
+def test_redis_chooses_among_some_categories_as_the_rules_say(
+    server_url: str, drawings: Sequence[str], count: int, policy: Policy, categories: Collection[SeatCategory]
+) -> None:
+    asyncio.run(_compare(server_url, drawings, count, policy, categories))
+
+
+async def _compare(
+    url: str, drawings: Sequence[str], count: int, policy: Policy, categories: Collection[SeatCategory] = ()
+) -> None:
     """Ask again and again until nothing is left to be had: each time the rules and Redis agree."""
     async with audited(url, drawn_event(drawings, policy)) as on:
         zones = on.event.zones
         status = Status.DONE
         while status is Status.DONE:
             places = await on.redis.get(on.keys.key("map")) or b""
-            stretches = [places[zone.first : zone.last + 1] for zone in zones]
+            stretches = [
+                without_others(on.event, zone, places[zone.first : zone.last + 1], categories) for zone in zones
+            ]
             choice = choose_seats(stretches, Wish.under(policy, count))
-            reply = await allocate(on, count, zones=range(len(zones)))
+            reply = await allocate(on, count, zones=range(len(zones)), categories=categories)
             status = reply.status
             if choice is None:
-                assert status is Status.NO_AVAILABLE_SEATS
+                there = on.event.narrowed(range(len(zones)), categories) != frozenset()
+                assert status is (Status.NO_AVAILABLE_SEATS if there or not categories else Status.SEAT_NOT_FOUND)
             else:
                 zone = zones[choice.zone]
                 assert reply.seats == tuple((zone.index, zone.first + place) for place in choice.places)

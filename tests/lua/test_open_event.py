@@ -9,7 +9,8 @@ import pytest
 from holdfast.engine.layout import EventState, ZoneDocument, ZoneType, compile_event
 from holdfast.engine.records import pack_zone_specs, unpack_zone_specs
 from holdfast.engine.status import Status
-from support.engine import Stage, document
+from support.drawn import drawn_event
+from support.engine import UNLIMITED, Stage, document
 from support.scripts import audited, call, contents, entries, refused, take_places, unchanged
 
 
@@ -49,6 +50,22 @@ async def test_done(server_url: str) -> None:
         assert await on.redis.smembers(on.keys.key("events")) == {on.keys.scope}
         assert await on.redis.strlen(on.keys.key("owners")) == 16 * len(on.event.map)
         assert not await on.redis.exists(on.keys.key("loading"))
+
+
+async def test_done_with_several_categories_of_seats(server_url: str) -> None:
+    async with audited(server_url, drawn_event(["i.h|r.", "rr"], UNLIMITED)) as on:
+        assert await on.redis.get(on.keys.key("map")) == b"..b|..|..|"
+        assert await on.redis.get(on.keys.key("kinds")) == b"i..|r.|rr|"
+        assert not await on.redis.exists(on.keys.key("loading"))
+
+
+@pytest.mark.parametrize("loaded", [b"r.|..|", b"..|.b|", b"i.|i.|"])
+async def test_invalid_request_where_the_map_and_the_categories_are_mixed_up(on: Stage, loaded: bytes) -> None:
+    doc = drawn_event([".."], UNLIMITED)
+    new = Stage(on.redis, on.backend, compile_event(uuid4(), doc))
+    assert (await call(new, "load_event", block=loaded))["status"] is Status.DONE
+
+    await refused(new, Status.INVALID_REQUEST, "open_event")
 
 
 async def test_done_for_general_admission_only(server_url: str) -> None:

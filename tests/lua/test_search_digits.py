@@ -1,7 +1,7 @@
 """What a search for neighbours has ruled out never hides seats that have come free since."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID, uuid4
 
@@ -11,14 +11,29 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from holdfast.engine.choosing import Wish, choose_seats
-from holdfast.engine.layout import EventDocument, ZoneDocument, ZoneType, compile_event
+from holdfast.engine.layout import EventDocument, SeatCategory, SeatDocument, ZoneDocument, ZoneType, compile_event
+from holdfast.engine.policy import Policy
 from holdfast.engine.search_digits import search_digits
 from holdfast.engine.status import Status
+from support.drawn import drawn_event, without_others
 from support.engine import Stage, document, seats
-from support.scripts import SEARCH_BLOCK_BYTES, allocate, audit, audited, hidden_runs, pairs, reap, release
+from support.scripts import (
+    SEARCH_BLOCK_BYTES,
+    allocate,
+    audit,
+    audited,
+    held,
+    hidden_runs,
+    pairs,
+    reap,
+    release,
+    unchanged,
+)
 
 ENTRIES_PER_LOOK = 128
 PER_ROW = 1_000
+LENIENT = Policy(rate_limit_seats=0)
+CATEGORIES = (SeatCategory.STANDARD, SeatCategory.RESTRICTED_VIEW, SeatCategory.AISLE)
 ROWS = {"left": 8, "right": 6}
 # Places around the ends of blocks, of rows and of zones, and one in the middle of a block.
 CORNERS = (0, 997, 2000, 4091, 7998, 8008, 8187, 12283, 13000)
@@ -31,6 +46,7 @@ class Step(NamedTuple):
     what: str
     place: int
     many: int
+    categories: frozenset[SeatCategory] = frozenset()
 
 
 STEPS = st.builds(
@@ -38,13 +54,14 @@ STEPS = st.builds(
     st.sampled_from(["allocate"] * 4 + ["hold", "release", "release", "lapse", "reap", "block", "unblock", "unblock"]),
     st.integers(0, len(PLACES) - 1),
     st.integers(1, 10),
+    st.just(frozenset[SeatCategory]()) | st.frozensets(st.sampled_from(CATEGORIES)),
 )
 
 
 def arena() -> EventDocument:
     """Two zones over four blocks, in which only the places above are not blocked."""
     zones = tuple(
-        ZoneDocument(name, ZoneType.RESERVED_SEATING, name, rows * PER_ROW, seats(rows, PER_ROW, f"{name}-"))
+        ZoneDocument(name, ZoneType.RESERVED_SEATING, name, rows * PER_ROW, tuple(_mixed(rows, name)))
         for name, rows in ROWS.items()
     )
     ids = [seat.seat_id for zone in zones for seat in zone.seats]
@@ -53,9 +70,15 @@ def arena() -> EventDocument:
     return msgspec.structs.replace(document(), zones=zones, blocked_seat_ids=blocked)
 
 
+def _mixed(rows: int, name: str) -> Iterator[SeatDocument]:
+    """Rows in which seats of three categories alternate, some of them alone and some together."""
+    for number, seat in enumerate(seats(rows, PER_ROW, f"{name}-")):
+        yield msgspec.structs.replace(seat, category=CATEGORIES[number * number // 7 % 3])
+
+
 # Shrinking a workload takes minutes: what failed is printed as it was.
 @settings(
-    max_examples=12,
+    max_examples=16,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
@@ -116,6 +139,45 @@ async def test_every_so_often_a_hold_notes_what_is_left_of_a_block(server_url: s
         assert looked_at == [1, 2, 3, 0]
 
 
+@pytest.mark.parametrize("how", ["released", "unblocked", "lapsed"])
+async def test_what_is_ruled_out_of_a_category_is_noted_and_lifted(server_url: str, how: str) -> None:
+    # Given two seats at the aisle on either side of the end of a block, taken, and everything else free,
+    doc = drawn_event(["." * 4095 + "ii" + "." * 4000], LENIENT)
+    aisle = {SeatCategory.AISLE}
+    async with audited(server_url, doc) as on:
+        both = pairs(on, "0-1-4096", "0-1-4097")
+        if how == "unblocked":
+            await on.backend.block_seats(on.event, seats=both)
+        else:
+            taken = await held(on, "0-1-4096", "0-1-4097")
+        # when somebody asks for them, then it is noted that there are none of them,
+        assert (await allocate(on, 2, categories=aisle)).status is Status.NO_AVAILABLE_SEATS
+        assert await _kind_digits(on) == b"\ni:00"
+        async with unchanged(on):
+            assert (await allocate(on, 1, categories=aisle)).status is Status.NO_AVAILABLE_SEATS
+
+        # until they come free.
+        if how == "unblocked":
+            await on.backend.unblock_seats(on.event, seats=both)
+        elif how == "released":
+            await release(on, taken)
+        else:
+            await on.lapse(taken)
+
+        assert (await allocate(on, 2, categories=aisle)).seats == both
+
+
+async def test_a_seat_that_comes_free_may_be_the_second_of_a_block_before(server_url: str) -> None:
+    async with audited(server_url, drawn_event(["." * 4095 + "ii" + "." * 4000], LENIENT)) as on:
+        second = await held(on, "0-1-4097")
+        assert (await allocate(on, 2, categories={SeatCategory.AISLE})).status is Status.NO_AVAILABLE_SEATS
+        assert await _kind_digits(on) == b"\ni:10"
+
+        await release(on, second)
+
+        assert (await allocate(on, 2, categories={SeatCategory.AISLE})).status is Status.DONE
+
+
 async def _play(url: str, steps: Sequence[Step]) -> None:
     async with audited(url, arena()) as on:
         ordinals = {pair.value: seat_id for seat_id, pair in on.event.seats.items()}
@@ -148,8 +210,9 @@ async def _allocate_best(on: Stage, step: Step, live: list[UUID]) -> None:
     zone = on.event.zones[step.place % 2]
     before = await on.redis.get(on.keys.key("map")) or b""
     wish = Wish.under(on.event.document.policy, step.many)
-    choice = choose_seats([before[zone.first : zone.last + 1]], wish)
-    reply = await allocate(on, step.many, zones=[zone.index])
+    stretch = without_others(on.event, zone, before[zone.first : zone.last + 1], step.categories)
+    choice = choose_seats([stretch], wish)
+    reply = await allocate(on, step.many, zones=[zone.index], categories=step.categories)
     if choice:
         assert reply.status is Status.DONE
         assert [seat.value - zone.first for seat in reply.seats] == choice.places
@@ -159,3 +222,7 @@ async def _allocate_best(on: Stage, step: Step, live: list[UUID]) -> None:
 
 async def _digits(on: Stage) -> bytes:
     return await on.redis.hget(on.keys.key("counts"), "runs") or b""
+
+
+async def _kind_digits(on: Stage) -> bytes:
+    return await on.redis.hget(on.keys.key("counts"), "kind_runs") or b""

@@ -22,6 +22,8 @@ from holdfast.engine.layout import (
     EventDocument,
     EventState,
     Policy,
+    SeatCategory,
+    SeatDocument,
     ZoneDocument,
     ZoneType,
     compile_event,
@@ -41,14 +43,33 @@ NOBODYS_HOLD = UUID(int=0xDEAD)
 META = Caller().meta()
 FIRST_HOLD = 0x1000
 
+
+def _with_aisle(places: tuple[SeatDocument, ...], *aisle: str) -> tuple[SeatDocument, ...]:
+    return tuple(
+        msgspec.structs.replace(seat, category=SeatCategory.AISLE) if seat.seat_id in aisle else seat for seat in places
+    )
+
+
 # Small, so that requests collide: eight seats, six seats of which four may be sold, six places.
 STALLS, BOX, FLOOR, NO_ZONE = 0, 1, 2, 7
 DOCUMENT = EventDocument(
     event_id=UUID(int=0xE),
     name="Model night",
     zones=(
-        ZoneDocument("stalls", ZoneType.RESERVED_SEATING, "Stalls", 8, accessible(seats(2, 4, "S"), "SB-1", "SB-2")),
-        ZoneDocument("box", ZoneType.VIP_RESERVED, "Box", 4, accessible(seats(2, 3, "B"), "BB-1", "BB-2", "BB-3")),
+        ZoneDocument(
+            "stalls",
+            ZoneType.RESERVED_SEATING,
+            "Stalls",
+            8,
+            _with_aisle(accessible(seats(2, 4, "S"), "SB-1", "SB-2"), "SA-1", "SA-2"),
+        ),
+        ZoneDocument(
+            "box",
+            ZoneType.VIP_RESERVED,
+            "Box",
+            4,
+            _with_aisle(accessible(seats(2, 3, "B"), "BB-1", "BB-2", "BB-3"), "BA-3"),
+        ),
         ZoneDocument("floor", ZoneType.GA_STANDING, "Floor", 6),
     ),
     state=EventState.LIVE,
@@ -125,9 +146,21 @@ class EngineMachine(RuleBasedStateMachine):
         zones=st.sampled_from(((STALLS,), (BOX,), (BOX,), (BOX, STALLS), (STALLS, BOX), (FLOOR,), (BOX, FLOOR))),
         count=st.integers(0, 5),
         accessible=seldom,
+        categories=st.sampled_from(((), (), (SeatCategory.AISLE,), (SeatCategory.STANDARD,))),
     )
-    def allocate(self, user: UUID, address: str, zones: tuple[int, ...], count: int, accessible: bool) -> None:
-        wish = {"zones": zones, "count": min(count, 3) if accessible else count, "accessible": accessible}
+    def allocate(
+        self,
+        *,
+        user: UUID,
+        address: str,
+        zones: tuple[int, ...],
+        count: int,
+        accessible: bool,
+        categories: tuple[SeatCategory, ...],
+    ) -> None:
+        wish = {"zones": zones, "count": count, "categories": categories}
+        if accessible:
+            wish = {"zones": zones, "count": min(count, 3), "accessible": True}
         self._request("allocate_seats", user, address, wish)
 
     @rule(user=users, wish=st.lists(st.sampled_from(PAIRED), min_size=1, max_size=2, unique=True))

@@ -7,6 +7,7 @@ thing the oracle takes from the backend under test is its clock, as the reply to
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from holdfast.engine.choosing import Wish, choose_seats, nearest_block
 from holdfast.engine.layout import CompiledEvent, EventState, SeatCategory
 from holdfast.engine.records import HoldRecord, Pair, ZoneCounts
 from holdfast.engine.status import Status
+from support.drawn import without_others
 
 HELD, SOLD, RELEASED, EXPIRED = "h", "s", "r", "x"
 ENDED = {SOLD: Status.HOLD_SOLD, RELEASED: Status.HOLD_RELEASED, EXPIRED: Status.HOLD_EXPIRED}
@@ -270,8 +272,9 @@ class Oracle:
         *,
         zones: Sequence[int],
         count: int,
-        accessible: bool,
         now_ms: int,
+        accessible: bool = False,
+        categories: Collection[SeatCategory] = (),
     ) -> HoldReply:
         if reply := self._before_choosing(event, holder, zones, count, now_ms):
             return reply
@@ -279,7 +282,7 @@ class Oracle:
             return self._refuse(refusal, now_ms)
         with_room = [zone for zone in zones if not self._lacking(Counter({zone: count}))]
         expiring: list[Hold] = []
-        choose = self._choose_accessible if accessible else self._choose
+        choose = self._choose_accessible if accessible else partial(self._choose, categories=categories)
         seats = choose(with_room, count, expiring)
         if not seats:
             expiring = self._overdue(now_ms)
@@ -366,10 +369,14 @@ class Oracle:
         hold.declined, hold.seq = True, self.seq
         return AdminReply(Status.DONE, now_ms, self.position(self.seq), wheelchairs)
 
-    def _choose(self, zones: Sequence[int], count: int, expiring: Collection[Hold]) -> tuple[Pair, ...]:
+    def _choose(
+        self, zones: Sequence[int], count: int, expiring: Collection[Hold], categories: Collection[SeatCategory]
+    ) -> tuple[Pair, ...]:
         """The seats that the rules choose in the zones as they are once some holds have ended."""
         freed = {ordinal for hold in expiring for ordinal in _ordinals(hold.seats)}
-        stretches = [self._draw(zone, freed) for zone in zones]
+        stretches = [
+            without_others(self.event, self.event.zones[zone], self._draw(zone, freed), categories) for zone in zones
+        ]
         choice = choose_seats(stretches, Wish.under(self.event.document.policy, count))
         if not choice:
             return ()

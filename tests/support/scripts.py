@@ -3,13 +3,13 @@
 import re
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID, uuid4
 
 from holdfast.engine.backend import Holder, HoldReply
-from holdfast.engine.layout import EventDocument, compile_event
+from holdfast.engine.layout import EventDocument, SeatCategory, compile_event
 from holdfast.engine.records import (
     HoldRecord,
     LogEntry,
@@ -144,10 +144,16 @@ async def take_places(on: Stage, quantity: int, user: UUID | None = None, **hold
 
 
 async def allocate(
-    on: Stage, count: int, *, zones: Sequence[int] = (0,), user: UUID | None = None, **holder: Any
+    on: Stage,
+    count: int,
+    *,
+    zones: Sequence[int] = (0,),
+    categories: Collection[SeatCategory] = (),
+    user: UUID | None = None,
+    **holder: Any,
 ) -> HoldReply:
     who = Holder(hold_id=holder.pop("hold_id", None) or uuid4(), user_id=user or uuid4(), **holder)
-    return await on.backend.allocate_seats(on.event, who, zones=zones, count=count)
+    return await on.backend.allocate_seats(on.event, who, zones=zones, count=count, categories=categories)
 
 
 async def held(on: Stage, *seat_ids: str, **holder: Any) -> UUID:
@@ -254,6 +260,7 @@ def _right_arguments(on: Stage) -> dict[str, bytes]:
         "quantities": b"",
         "stretches": pack_stretches([(zone.index, zone.first, max(zone.first, zone.last))]),
         "count": b"2",
+        "categories": b"",
         "near": b"0",
         "take": b"1",
         "retention_ms": b"%d" % RETENTION_MS,

@@ -59,6 +59,22 @@ def test_rows_and_zones_are_separated_in_the_map() -> None:
     assert compiled().map == b"...|..|..|"
 
 
+def test_categories_are_beside_the_map_where_there_are_several() -> None:
+    names = ("standard", "aisle", "restricted_view", "wheelchair", "companion")
+    mixed = tuple(
+        msgspec.structs.replace(seat, category=SeatCategory(name))
+        for seat, name in zip(row("A", 5), names, strict=True)
+    )
+    found = compiled(zone("orchestra", mixed + row("B", 2)), FLOOR, BALCONY)
+
+    assert (found.map, found.kinds) == (b"...wa|..|..|", b".irwa|..|..|")
+    assert compiled().kinds == b""
+    aisle = {SeatCategory.AISLE}
+    assert found.narrowed([0, 2], aisle) == aisle
+    assert found.narrowed([2], {SeatCategory.STANDARD, SeatCategory.AISLE}) is None
+    assert found.narrowed([2], aisle) == frozenset()
+
+
 def test_seats_are_found_by_id_and_by_ordinal() -> None:
     found = compiled()
 
