@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 from collections.abc import Sequence
-from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
@@ -12,37 +11,14 @@ import pytest
 from holdfast.engine.backend import Holder
 from holdfast.engine.epochs import Mode
 from holdfast.engine.layout import CompiledEvent, SeatDocument, ZoneDocument, ZoneType
-from holdfast.engine.plan import EventPlan, LayoutDocument, LayoutOverrides, LayoutReference
 from holdfast.engine.records import Pair
 from holdfast.engine.status import Status
-from holdfast.persistence.catalogue import CatalogueError, load_event
-from holdfast.persistence.layout_moves import LayoutMove, move_event
-from holdfast.persistence.layouts import Venue, create_venue, remember_plan, save_layout
+from holdfast.persistence.catalogue import CatalogueError
+from holdfast.persistence.layout_moves import LayoutMove
 from holdfast.persistence.modes import set_mode
-from holdfast.persistence.transitions import Cause
 from support.commands import complete
 from support.fallback import Fallback, Front
-
-CAUSE = Cause("the hall was rebuilt", "a test")
-LAYOUT = uuid4()
-VENUE = Venue(uuid4(), "Hall")
-
-
-async def save_version(shards: Fallback, zones: Sequence[ZoneDocument]) -> int:
-    """Store zones as the layout's next version."""
-    organization = shards.event.organization_id
-    async with shards.servers.pool.acquire() as connection:
-        await create_venue(connection, organization, VENUE)
-        return await save_layout(connection, organization, LAYOUT, LayoutDocument(VENUE.venue_id, "Hall", tuple(zones)))
-
-
-async def plan(shards: Fallback, **overrides: Any) -> None:
-    """Make the event one of the first version of a layout that has its zones."""
-    event = shards.event
-    assert await save_version(shards, event.document.zones) == 1
-    made = EventPlan(event.event_id, "Test night", LayoutReference(LAYOUT, 1), overrides=LayoutOverrides(**overrides))
-    async with shards.servers.pool.acquire() as connection:
-        await remember_plan(connection, event.organization_id, made)
+from support.moving import CAUSE, move, now, plan, save_version
 
 
 def rebuilt(shards: Fallback, *, without: Sequence[str] = (), capacity: int | None = None) -> list[ZoneDocument]:
@@ -53,18 +29,6 @@ def rebuilt(shards: Fallback, *, without: Sequence[str] = (), capacity: int | No
     balcony = ZoneDocument("balcony", ZoneType.RESERVED_SEATING, "Balcony", 1, (SeatDocument("Y-1", "Y", 1),))
     whole = msgspec.structs.replace(orchestra, seats=tuple(kept), capacity=capacity or len(kept))
     return [floor, balcony, whole]
-
-
-async def move(shards: Fallback, version: int = 2, *, dry_run: bool = False, **renamed: str) -> LayoutMove:
-    names = {old.replace("_", "-"): new for old, new in renamed.items()}
-    return await move_event(shards.servers, shards.event.event_id, version, renamed=names, cause=CAUSE, dry_run=dry_run)
-
-
-async def now(shards: Fallback) -> CompiledEvent:
-    async with shards.servers.pool.acquire() as connection:
-        event = await load_event(connection, shards.event.organization_id, shards.event.event_id)
-    assert event is not None
-    return event
 
 
 async def places(front: Front, event: CompiledEvent, quantity: int) -> UUID:

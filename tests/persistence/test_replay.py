@@ -9,6 +9,7 @@ import asyncpg
 import msgspec
 import pytest
 
+from holdfast.engine.status import Status
 from holdfast.persistence.digest import clock, digest
 from holdfast.persistence.migrate import migrate
 from holdfast.persistence.pool import connect
@@ -17,11 +18,11 @@ from holdfast.persistence.replay_into import Rebuild, replay_into
 from holdfast.persistence.snapshots import sweep_overdue
 from holdfast.persistence.verify import verify
 from support.database import dsn_of, execute
-from support.engine import SHARDS, document
+from support.engine import SHARDS, accessible_document, document
 from support.operating import operate
 from support.persisting import Rig, append, rigged, running
 from support.polling import eventually
-from support.scripts import held, places_held, release, sell
+from support.scripts import held, places_held, reap, release, sell
 from support.workload import SHORT_MS, Story, buyers, mixed
 
 
@@ -275,6 +276,68 @@ async def test_an_empty_database_becomes_like_the_original(played: Played, empty
     assert await _rows(empty_dsn, control) == await _rows(rig.dsn, control)
     config = "SELECT id, state, config_version FROM events ORDER BY id"
     assert await _rows(empty_dsn, config) == await _rows(rig.dsn, config)
+
+
+@pytest.fixture
+async def accompanied(redis_url: str, database_dsn: str) -> AsyncIterator[tuple[Rig, UUID]]:
+    """An event with companion seats, of which some are kept, and the hold of a buyer who declined theirs."""
+    async with rigged(redis_url, database_dsn, accessible_document()) as rig:
+        user, lapsed = uuid4(), await held(rig.on, "B-1", ttl_ms=SHORT_MS)
+        declined = await held(rig.on, "A-1", user=user)
+        reply = await rig.on.backend.decline_companions(rig.event, declined, user_id=user)
+        assert reply.status is Status.DONE
+
+        async def reaped() -> bool:
+            await reap(rig.on)
+            return await rig.redis.zscore(rig.on.keys.key("expiry"), lapsed.bytes) is None
+
+        await eventually(reaped, "the first hold of a wheelchair seat is over")
+        again = await held(rig.on, "B-1", "B-2")
+        await sell(rig.on, again)
+        await rig.drain()
+        yield rig, declined
+
+
+KEPT = "SELECT seat_id FROM seats s JOIN kept_seats(s.event_id) k USING (ordinal) ORDER BY seat_id"
+
+
+async def test_companions_are_kept_for_the_same_people_in_an_empty_database(
+    accompanied: tuple[Rig, UUID], empty_dsn: str
+) -> None:
+    rig, _ = accompanied
+    assert [row["seat_id"] for row in await rig.fetch(KEPT)] == ["B-3"]
+
+    built = await rebuild(rig, empty_dsn)
+
+    assert built.digest == built.original_digest
+    assert await _rows(empty_dsn, KEPT) == await _rows(rig.dsn, KEPT)
+    for rows in (
+        "SELECT ordinal, companion_of, category FROM seats ORDER BY event_id, ordinal",
+        "SELECT hold_id, line, status, companions_declined FROM seat_holds ORDER BY hold_id, line",
+    ):
+        assert await _rows(empty_dsn, rows) == await _rows(rig.dsn, rows)
+
+
+@pytest.mark.parametrize(
+    "removal",
+    [
+        "UPDATE seat_holds SET companions_declined = false",
+        "DELETE FROM seat_holds WHERE hold_id = '{declined}'",
+        "DELETE FROM seat_holds",
+    ],
+)
+async def test_what_was_declined_is_restored(accompanied: tuple[Rig, UUID], removal: str) -> None:
+    rig, declined = accompanied
+    (before,) = await digests(rig.dsn)
+    await rig.execute(removal.format(declined=declined))
+
+    done = await run(rig)
+
+    assert (bool(done.changes), done.left) == (True, ())
+    assert await rig.value("SELECT companions_declined FROM seat_holds WHERE hold_id = $1", declined)
+    assert [row["seat_id"] for row in await rig.fetch(KEPT)] == ["B-3"]
+    assert await digests(rig.dsn) == [before]
+    assert await is_clean(rig)
 
 
 async def test_the_rebuilt_database_can_be_served_from(played: Played, empty_dsn: str) -> None:

@@ -22,7 +22,7 @@ from holdfast.engine.durable import DurableBackend
 from holdfast.engine.epochs import Epochs, Mode, ShardState
 from holdfast.engine.failover import FailoverService
 from holdfast.engine.keys import ShardKeys, shard_of
-from holdfast.engine.layout import CompiledEvent, compile_event
+from holdfast.engine.layout import CompiledEvent, EventDocument, compile_event
 from holdfast.engine.monitor import Monitor
 from holdfast.engine.redis_backend import RedisBackend
 from holdfast.engine.settings import Settings
@@ -196,14 +196,14 @@ class Fallback:
 
 
 @asynccontextmanager
-async def fallback(redis_url: str, dsn: str, **doc: Any) -> AsyncIterator[Fallback]:
+async def fallback(redis_url: str, dsn: str, doc: EventDocument | None = None) -> AsyncIterator[Fallback]:
     """Every shard in service on an emptied server, and one event open and persisted."""
     settings = Settings(redis_url=redis_url, postgres_dsn=dsn, shards=SHARDS)
     async with Redis.from_url(redis_url) as redis:
         await redis.flushall()
     async with open_servers(settings, "test") as servers:
         await put_into_service(servers, "test")
-        event = compile_event(uuid4(), document(**doc))
+        event = compile_event(uuid4(), doc or document())
         async with servers.pool.acquire() as connection:
             await save_event(connection, event, SHARDS)
             epochs = Epochs(SHARDS, await read_states(connection, range(SHARDS)))
