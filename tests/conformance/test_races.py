@@ -1,18 +1,22 @@
 """Many callers at once, over several front ends: nobody gets what another one has, on either backend."""
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 from uuid import UUID, uuid4
 
+import msgspec
+import pytest
 from conformance.halls import FRONT_ENDS, Hall, OpenHall, held, letters, reading, seats, somebody
 
 from holdfast.engine.backend import HoldReply
+from holdfast.engine.errors import Overloaded
 from holdfast.engine.layout import Policy
 from holdfast.engine.status import Status
-from support.engine import document
+from support.engine import UNLIMITED, document
 
 CALLERS = 1000
 
@@ -51,6 +55,42 @@ async def test_four_together_for_two_hundred_callers_fill_the_zone_and_never_ove
         for reply in granted(replies):
             assert len({hall.event.seat_at[seat.value].row for seat in reply.seats}) == 1
             assert all(right.value == left.value + 1 for left, right in pairwise(reply.seats))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_two_thousand_groups_at_once_fill_a_zone_and_leave_few_seats_alone(
+    open_hall: OpenHall, strict: bool
+) -> None:
+    """Groups of one to six come, two thousand at a time, until nobody gets a seat any more."""
+    policy = msgspec.structs.replace(UNLIMITED, orphan_avoidance_strict=strict)
+    choice = Random(6)  # noqa: S311 - the same groups in every run
+    async with open_hall(document(rows=200, per_row=50, policy=policy)) as hall:
+        replies: list[HoldReply] = []
+        wave: list[HoldReply] = []
+        while not wave or granted(wave):
+            wave = await asyncio.gather(*(in_time(hall, number, choice.randint(1, 6)) for number in range(2000)))
+            replies += wave
+            places = (await reading(hall)).map
+            assert len(re.findall(rb"(?<!\.)\.(?!\.)", places)) < 0.05 * len(hall.event.seats)
+
+        assert {reply.status for reply in replies} == {Status.DONE, Status.NO_AVAILABLE_SEATS}
+        taken = [seat for reply in granted(replies) for seat in reply.seats]
+        assert len(taken) == len(set(taken)) <= len(hall.event.seats)
+        assert [zone.held for zone in (await reading(hall)).zones] == [len(taken), 0]
+        # Nobody was turned away before almost everything was sold.
+        turned_away_ms = min(reply.now_ms for reply in replies if reply.status is not Status.DONE)
+        held_before = [seat for reply in granted(replies) if reply.now_ms <= turned_away_ms for seat in reply.seats]
+        assert len(held_before) >= 0.99 * len(hall.event.seats)
+
+
+async def in_time(hall: Hall, number: int, count: int) -> HoldReply:
+    """The answer to a group, which asks again under the same hold id where it had to wait too long."""
+    holder = somebody()
+    while True:
+        try:
+            return await hall.front_ends[number % FRONT_ENDS].allocate_seats(hall.event, holder, zones=[0], count=count)
+        except Overloaded:
+            continue
 
 
 async def test_overlapping_wishes_in_any_order_end_without_a_seat_held_twice(open_hall: OpenHall) -> None:

@@ -2,15 +2,12 @@
 
 import asyncio
 import random
-import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise
 from uuid import UUID, uuid4
 
-import msgspec
-import pytest
 from model.replay import Replay
 from model.rig import RedisInspector
 
@@ -20,7 +17,7 @@ from holdfast.engine.redis_backend import RedisBackend
 from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.engine.status import Status
 from holdfast.engine.wire import Wire
-from support.engine import SHARDS, UNLIMITED, Stage, document, stage
+from support.engine import SHARDS, Stage, document, stage
 
 CALLERS = 1000
 WIRES = 3
@@ -113,38 +110,6 @@ async def test_a_thousand_callers_for_four_together_fill_the_zone_and_never_over
             assert len({on.event.seat_at[seat.value].row for seat in reply.seats}) == 1
             numbers = [on.event.seat_at[seat.value].number for seat in reply.seats]
             assert all(right == left + 1 for left, right in pairwise(numbers))
-        await check_state(on)
-
-
-@pytest.mark.parametrize("strict", [False, True])
-async def test_two_thousand_groups_at_once_fill_a_zone_and_leave_few_seats_alone(redis_url: str, strict: bool) -> None:
-    """Groups of one to six come, two thousand at a time, until nobody gets a seat any more."""
-    policy = msgspec.structs.replace(UNLIMITED, orphan_avoidance_strict=strict)
-    choose = seeded(6)
-    async with (
-        stage(redis_url, document(rows=200, per_row=50, policy=policy)) as on,
-        several_backends(redis_url) as backends,
-    ):
-        replies: list[HoldReply] = []
-        wave: list[HoldReply] = []
-        while not wave or any(reply.status is Status.DONE for reply in wave):
-            wave = await asyncio.gather(
-                *(
-                    backends[number % WIRES].allocate_seats(on.event, somebody(), zones=[0], count=choose.randint(1, 6))
-                    for number in range(2000)
-                )
-            )
-            replies += wave
-            places = await on.redis.get(on.keys.key("map")) or b""
-            assert len(re.findall(rb"(?<!\.)\.(?!\.)", places)) < 0.05 * len(on.event.seats)
-
-        assert {reply.status for reply in replies} == {Status.DONE, Status.NO_AVAILABLE_SEATS}
-        taken = seats_of(replies)
-        assert len(taken) == len(set(taken)) <= len(on.event.seats)
-        # Nobody was turned away before almost everything was sold.
-        turned_away_ms = min(reply.now_ms for reply in replies if reply.status is not Status.DONE)
-        sold_before = seats_of([reply for reply in replies if reply.now_ms <= turned_away_ms])
-        assert len(sold_before) >= 0.99 * len(on.event.seats)
         await check_state(on)
 
 
