@@ -6,13 +6,15 @@ from typing import Any
 from uuid import uuid4
 
 import asyncpg
+import msgspec
 import pytest
 
+from holdfast.engine.epochs import Mode
 from holdfast.http.live_hub import Hub
 from holdfast.persistence.feed import Feed
 from holdfast.persistence.pool import open_pool
 from holdfast.persistence.verify import verify
-from support.engine import SHARDS, accessible_document
+from support.engine import SHARDS, UNLIMITED, accessible_document
 from support.front_end import FrontEnd, serving
 from support.outbox import publishing
 from support.persisting import running
@@ -89,18 +91,21 @@ async def test_an_accessible_request_gets_wheelchair_and_companion(front: FrontE
     assert (floor.status, floor.body["error"]) == (400, "invalid_request")
 
 
-async def test_accessibility_bookings_are_audited(front: FrontEnd) -> None:
-    await front.reserve("B-1")
-    await front.reserve("A-5")
+@pytest.mark.parametrize("mode", [Mode.REDIS, Mode.DB])
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_accessibility_bookings_are_audited(redis_url: str, database_dsn: str, mode: Mode, enabled: bool) -> None:
+    policy = msgspec.structs.replace(UNLIMITED, accessibility_audit_enabled=enabled)
+    async with serving(redis_url, database_dsn, accessible_document(policy=policy), mode=mode) as front:
+        assert (await front.reserve("B-1")).status == 201
+        assert (await front.reserve("A-5")).status == 201
 
-    assert await audit(front, "accessibility_booking") == [
-        {
+        booking = {
             "seat_ids": ["B-1"],
             "companion_seat_ids": ["B-2", "B-3"],
             "kept_seat_ids": ["B-2", "B-3"],
             "companion_soft_reserved": True,
         }
-    ]
+        assert await audit(front, "accessibility_booking") == ([booking] if enabled else [])
 
 
 async def test_declining_lets_the_companion_seats_go(front: FrontEnd) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.engine.access import AccessMode
 from holdfast.engine.backend import Holder
+from holdfast.engine.epochs import Mode
 from holdfast.engine.layout import EventState, ZoneDocument, ZoneType
 from holdfast.engine.policy import AckRule
 from holdfast.engine.status import Status
@@ -86,9 +87,10 @@ async def test_more_seats_than_a_zone_has_are_not_available(front: FrontEnd) -> 
     assert (reply.status, reply.error) == (409, "no_available_seats")
 
 
-async def test_a_group_that_is_split_is_told_how(redis_url: str, database_dsn: str) -> None:
+@pytest.mark.parametrize("mode", [Mode.REDIS, Mode.DB])
+async def test_a_group_that_is_split_is_told_how(redis_url: str, database_dsn: str, mode: Mode) -> None:
     policy = msgspec.structs.replace(UNLIMITED, max_group_split=3)
-    async with serving(redis_url, database_dsn, drawn_event(["h....h|h.h|hh|h.h"], policy)) as front:
+    async with serving(redis_url, database_dsn, drawn_event(["h....h|h.h|hh|h.h"], policy), mode=mode) as front:
         reply = await hold(front, {"best_available": {"zone_id": "zone-0", "count": 6}})
 
     assert reply.status == 201

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.engine.access import AccessMode
+from holdfast.engine.epochs import Mode
 from holdfast.engine.policy import Policy
 from holdfast.http.tokens import Role
 from support.engine import document
@@ -24,10 +25,10 @@ def restricted(**rule: Any) -> Any:
     return msgspec.structs.replace(doc, zones=(msgspec.structs.replace(orchestra, **rule), *others))
 
 
-@pytest.fixture
-async def lounge(redis_url: str, database_dsn: str) -> AsyncIterator[FrontEnd]:
+@pytest.fixture(params=[Mode.REDIS, Mode.DB])
+async def lounge(redis_url: str, database_dsn: str, request: pytest.FixtureRequest) -> AsyncIterator[FrontEnd]:
     rule = {"access_mode": AccessMode.MEMBERSHIP_TIER, "membership_tier": VRIENDINNE, "whitelist": frozenset({LISTED})}
-    async with serving(redis_url, database_dsn, restricted(**rule)) as front:
+    async with serving(redis_url, database_dsn, restricted(**rule), mode=request.param) as front:
         yield front
 
 
@@ -89,11 +90,12 @@ async def test_a_zone_for_people_on_its_list(redis_url: str, database_dsn: str) 
         assert (await front.reserve("A-1", user=LISTED)).status == 201
 
 
+@pytest.mark.parametrize("mode", [Mode.REDIS, Mode.DB])
 async def test_where_the_system_chooses_seats_a_selection_is_answered_with_the_best_cluster(
-    redis_url: str, database_dsn: str
+    redis_url: str, database_dsn: str, mode: Mode
 ) -> None:
     doc = msgspec.structs.replace(document(), policy=Policy(prefer_clustering_over_selection=True))
-    async with serving(redis_url, database_dsn, doc) as front:
+    async with serving(redis_url, database_dsn, doc, mode=mode) as front:
         named = await hold(front, {"seats": ["C-2", "B-7", "A-9"]})
         best = await hold(front, {"best_available": {"zone_id": front.event.zones[0].document.zone_id, "count": 2}})
         mixed = await hold(front, {"seats": ["C-2"], "quantities": [{"zone_id": "floor", "quantity": 1}]})

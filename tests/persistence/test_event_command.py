@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -398,6 +399,44 @@ def test_a_fault_in_a_document_is_named_by_its_place(desk: Desk) -> None:
     desk.write(json.dumps(plain).encode())
 
     assert desk.complaint("load", str(desk.file)).endswith("got `str` - at `$.zones[0].seats[1].number`.")
+
+
+WHEELCHAIR = {"category": "wheelchair", "companion_seat_ids": ["Z-9"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"zones[0].seats[1].seat_id": "A-1"}, "zones[0].seats[1].seat_id"),
+        ({"zones[0].seats[1].number": 1}, "zones[0].seats[1].number"),
+        ({"zones[0].seats[1].coordinates": {"x": 0, "y": 0}}, "zones[0].seats[1].coordinates"),
+        ({f"zones[0].seats[0].{name}": value for name, value in WHEELCHAIR.items()}, "zones[0].seats[0].companion_"),
+        ({"zones[0].capacity": 4}, "zones[0].capacity"),
+        ({"zones[0].access_mode": "membership_tier"}, "zones[0].membership_tier"),
+        ({"zones[0].access_mode": "role_based", "zones[0].allowed_roles": []}, "zones[0].allowed_roles"),
+        ({"zones[0].zone_type": "balcony"}, "$.zones[0].zone_type"),
+        ({"zones[1].zone_id": "orchestra"}, "zones[1].zone_id"),
+        ({"blocked_seat_ids": ["Z-9"]}, "blocked_seat_ids"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_bad_document_is_refused_with_its_place_and_nothing_is_stored(
+    desk: Desk, changes: dict[str, Any], place: str
+) -> None:
+    plain = json.loads(msgspec.json.encode(document(rows=1, per_row=3)))
+    plain["zones"][0]["seats"][0]["coordinates"] = {"x": 0, "y": 0}
+    for path, value in changes.items():
+        *steps, name = re.findall(r"\w+", path)
+        target = plain
+        for step in steps:
+            target = target[int(step) if step.isdecimal() else step]
+        target[name] = value
+    desk.write(json.dumps(plain).encode())
+
+    assert place in desk.complaint("load", str(desk.file), "--open")
+
+    assert desk.sql("SELECT count(*) FROM events") == 0
+    assert desk.reading(UUID(plain["event_id"])).status is Status.EVENT_NOT_FOUND
 
 
 def test_a_document_that_contradicts_itself_is_one_sentence(desk: Desk) -> None:

@@ -1,7 +1,7 @@
 """A front end on real servers: an event in both, a persister at work, and clients with tokens."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -9,6 +9,7 @@ import msgspec
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 
+from holdfast.engine.epochs import Mode
 from holdfast.engine.layout import CompiledEvent, EventDocument, ZoneDocument
 from holdfast.engine.settings import Settings
 from holdfast.http.app import create_app
@@ -16,6 +17,7 @@ from holdfast.http.tokens import Role, mint_token
 from support.engine import SHARDS, UNLIMITED, document
 from support.persisting import Rig, is_listening, rigged, running
 from support.polling import eventually
+from support.row_locks import serve_from_postgres
 
 SECRET = "a secret that is only good for tests, and long enough for every algorithm"
 
@@ -96,11 +98,23 @@ async def _read(response: ClientResponse) -> Reply:
 
 @asynccontextmanager
 async def serving(
-    redis_url: str, dsn: str, doc: EventDocument | None = None, *, persist: bool = True, **settings: Any
+    redis_url: str,
+    dsn: str,
+    doc: EventDocument | None = None,
+    *,
+    persist: bool = True,
+    mode: Mode = Mode.REDIS,
+    **settings: Any,
 ) -> AsyncIterator[FrontEnd]:
     """A front end that serves one event, whose holds are persisted unless a test does that itself."""
     chosen = Settings(redis_url=redis_url, postgres_dsn=dsn, shards=SHARDS, token_secret=SECRET, **settings)
-    async with rigged(redis_url, dsn, doc) as rig, TestClient(TestServer(create_app(chosen))) as client:
+    async with AsyncExitStack() as stack:
+        rig = await stack.enter_async_context(rigged(redis_url, dsn, doc))
+        if mode is Mode.DB:
+            await rig.drain()
+            async with rig.pool.acquire() as connection:
+                await serve_from_postgres(connection)
+        client = await stack.enter_async_context(TestClient(TestServer(create_app(chosen))))
         await eventually(lambda: is_listening(dsn), "the front end hears what is committed")
         if not persist:
             yield FrontEnd(client, chosen, rig)

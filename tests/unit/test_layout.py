@@ -154,6 +154,10 @@ def test_a_capacity_below_the_number_of_seats_is_fine() -> None:
             [zone("a", (SeatDocument("x", "A", 1, companion_seat_ids=("y",)), SeatDocument("y", "A", 2)))],
             r"zones\[0\]\.seats\[0\]\.companion_seat_ids: only a wheelchair seat has companions",
         ),
+        (
+            [zone("a", (SeatDocument("x", "B", 1, SeatCategory.WHEELCHAIR, None, ("A-2",)), *row("A", 2)))],
+            r"zones\[0\]\.seats\[0\]\.companion_seat_ids: the category of 'A-2' is standard, not companion",
+        ),
         ([zone("a", (), access_mode=AccessMode.MEMBERSHIP_TIER)], r"zones\[0\]\.membership_tier: .* of which tier"),
         ([zone("a", (), access_mode=AccessMode.ROLE_BASED)], r"zones\[0\]\.allowed_roles: .* at least one"),
         ([FLOOR, FLOOR], r"zones\[1\]\.zone_id: 'floor' is also zones\[0\]"),
