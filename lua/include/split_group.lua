@@ -30,7 +30,7 @@ local function row_at(stretch, first)
   local row, bytes = { following = after + 1, free = 0 }, string.sub(stretch, first, after - 1)
   for from, to in string.gmatch(bytes, ARG_CATEGORIES == '' and '()%.+()' or '()[.,]+()') do
     row.free = row.free + to - from
-    if string.find(string.sub(bytes, from, to - 1), ',', 1, true) then
+    if ARG_CATEGORIES ~= '' and string.find(string.sub(bytes, from, to - 1), ',', 1, true) then
       add_parts(row, stretch, first + from - 1, to - from)
     else
       row[#row + 1] = { first + from - 1, to - from }
@@ -45,18 +45,16 @@ end
 local function fill(rows)
   local orphans, clusters, taken = { [0] = 0 }, { [0] = 0 }, {}
   for _, row in ipairs(rows) do
+    local excused = row.excused
     for _, run in ipairs(row) do
-      local length = run[2]
+      local first, length, starts, lone = run[1], run[2], run.starts, run.alone
       -- From many to few, so that a run is not used twice.
       for have = units - 1, 0, -1 do
         if orphans[have] then
           for more = math.min(length, units - have), 1, -1 do
-            local start, alone = run[1], length - more == 1 and 1 or 0
-            if run.starts then
-              start, alone = run.starts[more], run.alone[more]
-            end
-            if row.excused then
-              alone = 0
+            local start, alone = first, length - more == 1 and not excused and 1 or 0
+            if starts then
+              start, alone = starts[more], not excused and lone[more] or 0
             end
             if start and (alone == 0 or orphans_refused == 0) then
               local left, parts, known = orphans[have] + alone, clusters[have] + 1, orphans[have + more]
