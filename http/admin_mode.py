@@ -18,6 +18,7 @@ from holdfast.persistence.recovery import RecoveryError
 from holdfast.persistence.service import open_servers
 from holdfast.persistence.sql import query
 from holdfast.persistence.transitions import Cause, Moved
+from holdfast.persistence.watch import unless_silent
 
 endpoints = Endpoints()
 
@@ -68,7 +69,7 @@ async def mode(call: Call) -> web.StreamResponse:
     roles=ADMINS,
     body=ModeRequest,
     replies={200: tuple[ShardMode, ...]},
-    errors=("epoch_moved",),
+    errors=("epoch_moved", "unknown_outcome"),
     example=ModeRequest("db", "Redis is to be upgraded.", (ShardEpoch(3, 41),)),
     tag="operation",
 )
@@ -92,8 +93,14 @@ async def put_mode(call: Call, body: ModeRequest) -> web.StreamResponse:
 async def _change(call: Call, body: ModeRequest, epochs: dict[int, int]) -> tuple[ShardMode, ...]:
     wanted = Mode(body.mode)
     cause = Cause(body.reason, f"admin {call.principal.user_id}", pinned=wanted is Mode.DB)
+    settings = call.app[settings_key]
     with asking_postgres(), asking_redis():
-        async with call.app[changing_key], open_servers(call.app[settings_key], "mode") as servers:
+        async with (
+            unless_silent(settings.postgres_dsn) as watch,
+            call.app[changing_key],
+            open_servers(settings, "mode") as servers,
+        ):
+            watch.guard(servers.pool)
             changed = await set_mode(servers, wanted, cause, sorted(epochs), epochs=epochs)
             async with servers.pool.acquire() as connection:
                 await _tell_audit(call, connection, body, sorted(epochs))

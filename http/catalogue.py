@@ -17,7 +17,7 @@ from holdfast.engine.status import Status
 from holdfast.http.endpoints import Call, Endpoints
 from holdfast.http.errors import Refused, problem, reason_of
 from holdfast.http.repeats import REPEAT_ERRORS, REPEAT_HEADERS, repeatable
-from holdfast.http.stores import database
+from holdfast.http.stores import changing_database, database
 from holdfast.http.tokens import Role
 from holdfast.http.whole_response import WholeResponse
 from holdfast.persistence.catalogue import CatalogueError, Missing, NoSuchEvent
@@ -124,7 +124,7 @@ def documents_explained() -> Iterator[None]:
 async def add_venue(call: Call, body: VenueRequest) -> WholeResponse:
     venue = Venue(body.venue_id or uuid4(), body.name, body.address)
     with documents_explained():
-        async with database(call.app) as connection:
+        async with changing_database(call.app) as connection:
             await create_venue(connection, call.principal.organization_id, venue)
     return call.answer(201, venue)
 
@@ -161,14 +161,14 @@ async def venue(call: Call) -> web.StreamResponse:
     roles=ORGANIZERS,
     body=LayoutDocument,
     replies={200: LayoutSaved},
-    errors=("not_found",),
+    errors=("not_found", "unknown_outcome"),
     example=_EXAMPLE_LAYOUT,
     body_bytes_max=DOCUMENT_BYTES_MAX,
     tag="catalogue",
 )
 async def put_layout(call: Call, body: LayoutDocument) -> web.StreamResponse:
     with documents_explained():
-        async with database(call.app) as connection:
+        async with changing_database(call.app) as connection:
             version = await save_layout(connection, call.principal.organization_id, call.ids["layout"], body)
     return call.answer(200, LayoutSaved(call.ids["layout"], version))
 
@@ -227,11 +227,12 @@ async def policy(call: Call) -> web.StreamResponse:
     roles=ADMINS,
     body=SeatingPolicy,
     replies={200: SeatingPolicy},
+    errors=("unknown_outcome",),
     example=SeatingPolicy(mandatory=frozenset({"enforce_accessibility_rules"})),
     tag="catalogue",
 )
 async def put_policy(call: Call, body: SeatingPolicy) -> web.StreamResponse:
-    async with database(call.app) as connection:
+    async with changing_database(call.app) as connection:
         await save_policy(connection, call.principal.organization_id, body)
     return call.answer(200, body)
 
@@ -259,11 +260,12 @@ async def member(call: Call) -> web.StreamResponse:
     roles=ORGANIZERS,
     body=Membership,
     replies={200: Member},
+    errors=("unknown_outcome",),
     example=Membership("voelgoed_vriendinne"),
     tag="catalogue",
 )
 async def put_member(call: Call, body: Membership) -> web.StreamResponse:
-    async with database(call.app) as connection:
+    async with changing_database(call.app) as connection:
         await set_tier(connection, call.principal.organization_id, call.ids["user"], body.tier)
     return call.answer(200, Member(call.ids["user"], body.tier))
 
@@ -273,11 +275,11 @@ async def put_member(call: Call, body: Membership) -> web.StreamResponse:
     summary="End a membership",
     roles=ORGANIZERS,
     replies={200: Ended},
-    errors=("not_found",),
+    errors=("not_found", "unknown_outcome"),
     tag="catalogue",
 )
 async def delete_member(call: Call) -> web.StreamResponse:
-    async with database(call.app) as connection:
+    async with changing_database(call.app) as connection:
         ended = await end_membership(connection, call.principal.organization_id, call.ids["user"])
     if not ended:
         raise Refused(problem("not_found", "There is no such member."))

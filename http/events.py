@@ -22,6 +22,7 @@ from holdfast.http.seat_lists import SeatList, SeatLists, SeatMap, encode_map, e
 from holdfast.http.stores import asking_postgres, database, holds_key, postgres_key
 from holdfast.persistence.feed import Feed
 from holdfast.persistence.occupancy import Figures, Occupancy, OccupancyCache
+from holdfast.persistence.pool import SingleQueries
 from holdfast.persistence.sql import query
 
 endpoints = Endpoints()
@@ -211,7 +212,8 @@ async def event_seat(call: Call) -> web.StreamResponse:
 
 async def _count(call: Call, event: CompiledEvent) -> Occupancy:
     with asking_postgres():
-        return await call.app[occupancy_key].get(call.app[postgres_key], event.organization_id, event.event_id)
+        queries = SingleQueries(call.app[postgres_key])
+        return await call.app[occupancy_key].get(queries, event.organization_id, event.event_id)
 
 
 async def _read_letters(call: Call, event: CompiledEvent) -> bytes:

@@ -11,12 +11,14 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Protocol
 from uuid import UUID
 
 import msgspec
 
 from holdfast.engine.layout import FREE_COMPANION, CompiledEvent
+from holdfast.engine.sharing import Shared
 from holdfast.engine.telemetry import live_dropped, live_readers
 from holdfast.http.kept_seats import KeptSeats
 from holdfast.http.occupancy import Occupied
@@ -178,7 +180,7 @@ class Topic:
         self.event = event
         self.readers: set[Reader] = set()
         self.interest = 0
-        self.loading = asyncio.Lock()
+        self.loading: Shared[None] = Shared()
         self.state: FeedState | None = None
         self._map = bytearray()
         self._snapshot: bytes | None = None
@@ -362,11 +364,13 @@ class Hub:
             self._woken.set()
 
     async def _load(self, topic: Topic) -> None:
-        async with topic.loading:
-            if topic.state is None:
-                topic.load(await self._source.state(*topic.scope))
-                # What was announced since, and what was heard of it before there was anything to change.
-                self._fall_behind(topic)
+        if topic.state is None:
+            await topic.loading.run(partial(self._read, topic))
+
+    async def _read(self, topic: Topic) -> None:
+        topic.load(await self._source.state(*topic.scope))
+        # What was announced since, and what was heard of it before there was anything to change.
+        self._fall_behind(topic)
 
     async def _begin(self, topic: Topic, reader: Reader, after: int | None) -> None:
         assert topic.state is not None

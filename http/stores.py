@@ -25,7 +25,7 @@ from holdfast.engine.catalogue import Catalogue
 from holdfast.engine.checkouts import Checkouts
 from holdfast.engine.durable import DurableBackend
 from holdfast.engine.epochs import Epochs
-from holdfast.engine.errors import BackendError, Unavailable
+from holdfast.engine.errors import BackendError, Unavailable, Unknown
 from holdfast.engine.failover import FailoverService
 from holdfast.engine.hot_cache import HotCache
 from holdfast.engine.layout import CompiledEvent
@@ -42,10 +42,11 @@ from holdfast.persistence.event_changes import follow_event_changes
 from holdfast.persistence.event_desk import STATEMENT_TIMEOUT_MS, EventDesk
 from holdfast.persistence.kept_answers import KeptAnswers
 from holdfast.persistence.marks import follow_marks
-from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, open_pool
+from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, borrowed, open_pool
 from holdfast.persistence.refusals import RefusalAudit
 from holdfast.persistence.row_lock_backend import RowLockBackend
 from holdfast.persistence.stored_holds import StoredHolds
+from holdfast.persistence.watch import unless_silent
 
 # A store that takes longer than this to say that it is there counts as absent.
 ANSWER_TIMEOUT_SECONDS = 2.0
@@ -98,10 +99,21 @@ async def postgres_pool(app: web.Application) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def database(app: web.Application) -> AsyncIterator[Connection]:
-    """A connection for the block. Raises Unavailable when Postgres is away."""
+    """A connection for the block, which changes nothing. Raises Unavailable when Postgres is away."""
     with asking_postgres():
-        async with app[postgres_key].acquire() as connection:
+        async with borrowed(app[postgres_key]) as connection:
             yield connection
+
+
+@contextlib.asynccontextmanager
+async def changing_database(app: web.Application) -> AsyncIterator[Connection]:
+    """A connection for the block. Raises Unknown when Postgres goes away in the middle: it may have done all of it."""
+    with asking_postgres():
+        async with borrowed(app[postgres_key]) as connection:
+            try:
+                yield connection
+            except POSTGRES_ERRORS as error:
+                raise Unknown(f"Postgres has not answered: {error!r}") from error
 
 
 @contextlib.contextmanager
@@ -177,9 +189,16 @@ async def desk(app: web.Application) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def desk_connection(app: web.Application) -> AsyncIterator[Connection]:
-    """A connection for work that takes long. Raises Unavailable when Postgres is away."""
+    """A connection for work that may take long, as long as Postgres answers others.
+
+    Raises Unavailable when Postgres is away, and Unknown when it falls silent in the middle.
+    """
     with asking_postgres():
-        async with app[desk_key].acquire(timeout=DESK_PATIENCE_S) as connection:
+        async with (
+            unless_silent(app[settings_key].postgres_dsn) as watch,
+            app[desk_key].acquire(timeout=DESK_PATIENCE_S) as connection,
+        ):
+            watch.guard(connection)
             yield connection
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.persistence.fence import frozen
 from holdfast.persistence.occupancy import Figures, Occupancy, occupancy
-from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, Pool, connect
+from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, Pool, SingleQueries, borrowed, connect
 from holdfast.persistence.sql import query
 
 FEED_CHANNEL = "holdfast_feed"
@@ -134,14 +134,14 @@ class Feed:
 
     async def state(self, organization_id: UUID, event_id: UUID) -> FeedState:
         """An event as it is now. Changes after its position make it whatever the event becomes."""
-        async with self._pool.acquire() as connection, frozen(connection):
+        async with borrowed(self._pool) as connection, frozen(connection):
             row = await connection.fetchrow(query("read_feed_map"), organization_id, event_id)
             counted = await occupancy(connection, organization_id, event_id)
         return FeedState(row["position"], row["map"].encode(), counted.total, frozenset(row["declined"]))
 
     async def changes(self, organization_id: UUID, event_id: UUID, *, after: int, limit: int) -> Sequence[Change]:
         """The first changes after a position. A row that no persister has written changes no seat."""
-        rows = await self._pool.fetch(query("read_feed"), organization_id, event_id, after, limit)
+        rows = await SingleQueries(self._pool).fetch(query("read_feed"), organization_id, event_id, after, limit)
         return [Change(row["position"], EVENTS[row["kind"]], _payload(row)) for row in rows]
 
 

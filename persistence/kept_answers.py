@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from holdfast.engine.errors import Overloaded, Unavailable
-from holdfast.persistence.pool import POSTGRES_ERRORS, Pool
+from holdfast.persistence.pool import POSTGRES_ERRORS, Pool, borrowed
 from holdfast.persistence.sql import query
 
 KEPT_S = 24 * 3600.0
@@ -91,7 +91,7 @@ class KeptAnswers:
 
     async def _look(self, request: Request, claim: Claim) -> Answer | Claim | OtherContent | None:
         try:
-            async with self._pool.acquire() as connection:
+            async with borrowed(self._pool) as connection:
                 mine = await connection.fetchval(
                     query("claim_answer"), *request.place, request.fingerprint, claim.claim_id, self._lease_s
                 )
@@ -108,7 +108,7 @@ class KeptAnswers:
 
     async def _execute(self, name: str, *arguments: object) -> None:
         try:
-            async with self._pool.acquire() as connection:
+            async with borrowed(self._pool) as connection:
                 await connection.execute(query(name), *arguments)
         except POSTGRES_ERRORS as error:
             raise Unavailable(f"an answer cannot be kept: {error!r}") from error

@@ -1,15 +1,16 @@
 """How full events are, counted in Postgres, and where those who want to know are told."""
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import groupby
 from typing import Any, Self
 from uuid import UUID
 
 import msgspec
 
-from holdfast.persistence.pool import Connection, Pool
+from holdfast.engine.sharing import Shared
+from holdfast.persistence.pool import Connection, SingleQueries
 from holdfast.persistence.sql import query
 
 CACHE_SECONDS = 10.0
@@ -89,13 +90,13 @@ class Occupancy(msgspec.Struct, frozen=True):
     total: Figures
 
 
-async def occupancy(connection: Connection | Pool, organization_id: UUID, event_id: UUID) -> Occupancy:
+async def occupancy(connection: Connection | SingleQueries, organization_id: UUID, event_id: UUID) -> Occupancy:
     """One event's occupancy as it is committed now."""
     scope = (organization_id, event_id)
     return (await occupancies(connection, [scope]))[scope]
 
 
-async def occupancies(connection: Connection | Pool, scopes: Iterable[Scope]) -> dict[Scope, Occupancy]:
+async def occupancies(connection: Connection | SingleQueries, scopes: Iterable[Scope]) -> dict[Scope, Occupancy]:
     """The occupancy of several events, counted in one query. Every scope asked for is in the answer."""
     wanted = list(dict.fromkeys(scopes))
     rows = await connection.fetch(
@@ -117,7 +118,8 @@ class _Entry:
     """What the cache knows about one event. `changes` tells a count that began before a change from a newer one."""
 
     def __init__(self) -> None:
-        self.counting = asyncio.Lock()
+        self.counting: Shared[Occupancy] = Shared()
+        self.counting_since = 0
         self.changes = 0
         self.figures: Occupancy | None = None
         self.until = 0.0
@@ -134,17 +136,24 @@ class OccupancyCache:
         self._clock = clock
         self._entries: dict[Scope, _Entry] = {}
 
-    async def get(self, connection: Connection | Pool, organization_id: UUID, event_id: UUID) -> Occupancy:
+    async def get(self, connection: Connection | SingleQueries, organization_id: UUID, event_id: UUID) -> Occupancy:
         """The occupancy of an event, counted only if what is known about it is too old."""
         entry = self._entry((organization_id, event_id))
-        async with entry.counting:
-            if entry.figures is not None and self._clock() < entry.until:
-                return entry.figures
-            changes, until = entry.changes, self._clock() + self._ttl_s
-            figures = await occupancy(connection, organization_id, event_id)
-            if entry.changes == changes:
-                entry.figures, entry.until = figures, until
-            return figures
+        if entry.figures is not None and self._clock() < entry.until:
+            return entry.figures
+        if entry.counting_since != entry.changes:
+            # What is being counted began before a change, of which this caller may know.
+            entry.counting, entry.counting_since = Shared(), entry.changes
+        return await entry.counting.run(partial(self._count, entry, connection, organization_id, event_id))
+
+    async def _count(
+        self, entry: _Entry, connection: Connection | SingleQueries, organization_id: UUID, event_id: UUID
+    ) -> Occupancy:
+        changes, until = entry.changes, self._clock() + self._ttl_s
+        figures = await occupancy(connection, organization_id, event_id)
+        if entry.changes == changes:
+            entry.figures, entry.until = figures, until
+        return figures
 
     def put(self, figures: Occupancy) -> None:
         """Remember a count that was made just now, for whoever asks next."""
@@ -162,7 +171,7 @@ class OccupancyCache:
         if scope not in self._entries and len(self._entries) >= CACHED_EVENTS_MAX:
             now = self._clock()
             self._entries = {
-                known: entry for known, entry in self._entries.items() if entry.until > now or entry.counting.locked()
+                known: entry for known, entry in self._entries.items() if entry.until > now or entry.counting.under_way
             }
         return self._entries.setdefault(scope, _Entry())
 

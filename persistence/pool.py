@@ -16,6 +16,9 @@ from holdfast.persistence.sql import query
 STATEMENT_TIMEOUT_MS = 2_000
 CONNECT_TIMEOUT_SECONDS = 5.0
 
+# How long a request waits for its turn on a connection, or for one to be made.
+TURN_SECONDS = 3.0
+
 # How much longer the client waits than the server: only a server that cannot even answer "cancelled" is given up.
 NETWORK_SLACK_SECONDS = 1.0
 
@@ -65,12 +68,38 @@ async def open_pool(
 
 
 @asynccontextmanager
+async def borrowed(pool: Pool, *, turn_s: float = TURN_SECONDS) -> AsyncIterator[Connection]:
+    """A connection for the block, for a caller who waits for an answer.
+
+    One that did not answer in time is thrown away: to give it back would mean to wait for that answer after all.
+    """
+    async with pool.acquire(timeout=turn_s) as connection:
+        try:
+            yield connection
+        except TimeoutError:
+            connection.terminate()
+            raise
+
+
+class SingleQueries:
+    """A pool for those who ask one question and wait for the answer."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def fetch(self, statement: str, *arguments: object) -> Any:
+        """The rows of one query."""
+        async with borrowed(self._pool) as connection:
+            return await connection.fetch(statement, *arguments)
+
+
+@asynccontextmanager
 async def as_organization(pool: Pool, organization_id: UUID) -> AsyncIterator[Connection]:
     """A read-only transaction that sees the rows of one organisation, whatever its queries forget to ask for.
 
     It runs as the role holdfast_tenant, because row-level security does not bind the owner of a table.
     """
-    async with pool.acquire() as connection, connection.transaction(readonly=True):
+    async with borrowed(pool) as connection, connection.transaction(readonly=True):
         await connection.execute(query("become_organization"), str(organization_id))
         yield connection
 
