@@ -5,8 +5,12 @@ from contextlib import asynccontextmanager, contextmanager
 
 import asyncpg
 
+from holdfast.engine.acks import Acks
 from holdfast.engine.audit import Actor
-from holdfast.engine.errors import BackendError
+from holdfast.engine.backend import Position
+from holdfast.engine.background import beside
+from holdfast.engine.durable import DurableBackend
+from holdfast.engine.errors import BackendError, Uncommitted
 from holdfast.engine.layout_checks import LayoutError
 from holdfast.engine.policy import PolicyError
 from holdfast.engine.redis_backend import RedisBackend
@@ -16,6 +20,7 @@ from holdfast.errors import OperatorError
 from holdfast.persistence.catalogue import CatalogueError
 from holdfast.persistence.controls import read_epochs
 from holdfast.persistence.event_desk import STATEMENT_TIMEOUT_MS, EventDesk
+from holdfast.persistence.marks import follow_marks
 from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, connect, open_pool
 from holdfast.persistence.row_lock_backend import RowLockBackend
 from holdfast.persistence.sql import query
@@ -24,12 +29,13 @@ _ACTOR = Actor(user_agent="holdfast event")
 
 
 @asynccontextmanager
-async def open_desk(settings: Settings) -> AsyncIterator[EventDesk]:
+async def open_desk(settings: Settings, *, confirm_s: float = 0.0) -> AsyncIterator[EventDesk]:
     """Connect to both servers. Postgres says how many shards it was set up with, so that no setting can disagree.
 
+    With `confirm_s` a change is done when Postgres has what Redis was told, which takes a keeper and may take so long.
     Whatever goes wrong with a server or with an event within the block ends as an OperatorError.
     """
-    with server_errors_explained(), _event_errors_explained():
+    with server_errors_explained(), _event_errors_explained(confirm_s):
         connection = await connect(settings.postgres_dsn, name="event", statement_timeout_ms=STATEMENT_TIMEOUT_MS)
         try:
             epochs = await read_epochs(connection, await count_shards(connection))
@@ -37,11 +43,24 @@ async def open_desk(settings: Settings) -> AsyncIterator[EventDesk]:
                 Wire(settings.redis_url) as wire,
                 open_pool(settings.postgres_dsn, name="event", min_size=0, max_size=1) as pool,
             ):
-                backend = RedisBackend(wire, shards=epochs.shards, epoch=epochs.redis_epoch)
                 rows = RowLockBackend(pool, shards=epochs.shards)
-                yield EventDesk(connection, backend, rows, epochs, _ACTOR)
+                redis = _Unconfirmed(wire, shards=epochs.shards, epoch=epochs.redis_epoch)
+                if not confirm_s:
+                    yield EventDesk(connection, redis, rows, epochs, _ACTOR)
+                    return
+                acks = Acks()
+                durable = DurableBackend(redis, acks, timeout_s=confirm_s)
+                async with beside(follow_marks(settings.postgres_dsn, acks, epochs.shards, epochs)):
+                    yield EventDesk(connection, durable, rows, epochs, _ACTOR)
         finally:
             await connection.close()
+
+
+class _Unconfirmed(RedisBackend):
+    """Redis, for those who start before anybody could bring anything to Postgres."""
+
+    async def committed(self, position: Position) -> None:
+        """Nobody is waited for."""
 
 
 async def count_shards(connection: Connection) -> int:
@@ -53,9 +72,14 @@ async def count_shards(connection: Connection) -> int:
 
 
 @contextmanager
-def _event_errors_explained() -> Iterator[None]:
+def _event_errors_explained(confirm_s: float) -> Iterator[None]:
     try:
         yield
+    except Uncommitted as error:
+        raise OperatorError(
+            f"Redis has the change, but Postgres did not confirm it within {confirm_s:g} seconds, so it may be lost "
+            f"with Redis: see that `holdfast keep` runs, and run the same command again to find out."
+        ) from error
     except CatalogueError as error:
         raise OperatorError(str(error)) from error
     except (LayoutError, PolicyError) as error:

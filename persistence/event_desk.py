@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.engine.audit import Actor
-from holdfast.engine.backend import AdminReply, EventReading, EventRef
+from holdfast.engine.backend import AdminReply, EventReading, EventRef, Position
 from holdfast.engine.epochs import Epochs, Mode
 from holdfast.engine.errors import Fenced
 from holdfast.engine.keys import shard_of
@@ -45,7 +45,9 @@ _OVER = (EventState.CANCELLED, EventState.ARCHIVED)
 
 
 class EventBackend(Protocol):
-    """What is asked of Redis."""
+    """What is asked of Redis, and of whoever brings it to Postgres."""
+
+    async def committed(self, position: Position) -> None: ...
 
     async def read_event(self, organization_id: UUID, event_id: UUID, *, want_map: bool) -> EventReading: ...
 
@@ -172,7 +174,10 @@ class EventDesk:
                 await self._serve(event)
             return
         _expect("Redis", reading.status, event)
-        if reading.version != event.version:
+        if reading.version == event.version:
+            # Somebody has done it, perhaps a moment ago and without having heard that it is committed.
+            await self._backend.committed(reading.position)
+        else:
             meta = self._actor.meta()
             reply, _ = await self._backend.set_event_state(_as_in_redis(event, reading), event.document, meta=meta)
             _expect("Redis", reply.status, event)

@@ -23,11 +23,16 @@ if TYPE_CHECKING:
     from holdfast.commands import Commands
 
 DEFAULT_SEATS = 10_000
+CONFIRM_S = 10.0
+CONFIRM_MAX_S = 3_600.0
 EXAMPLE_ID = "6f1c5f0e-7d2b-4b1e-9a53-0d3f5c1b2a10"
 
 
 class EventReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the commands say of an event; `result` is what loading did, `zones` what is counted."""
+    """What the commands say of an event.
+
+    `result` is what loading did, `confirmed` whether Postgres is known to have the change, `zones` what is counted.
+    """
 
     event_id: UUID
     organization_id: UUID
@@ -35,6 +40,7 @@ class EventReport(msgspec.Struct, frozen=True, omit_defaults=True):
     state: str
     config_version: str
     result: str | None = None
+    confirmed: bool | None = None
     counted_in: str | None = None
     zones: tuple["ZoneReport", ...] | None = None
 
@@ -82,6 +88,7 @@ def add_parser(commands: "Commands") -> None:
         help=f"how many seats to generate, at most {MAX_SEATS:,} (default: 10,000)",
     )
     load.add_argument("--open", action="store_true", help="put it on sale at once, whatever state the document says")
+    _add_wait_flag(load)
     _declare(load, _load, "whose event it is (default: whose it is already, else the demo organisation)")
     about = {
         "open": ("put an event into service and on sale", _open),
@@ -91,6 +98,8 @@ def add_parser(commands: "Commands") -> None:
     for name, (does, action) in about.items():
         act = actions.add_parser(name, help=does, epilog=f"example: holdfast event {name} {EXAMPLE_ID}")
         act.add_argument("event", type=UUID, metavar="EVENT", help="the event's id")
+        if action is not _show:
+            _add_wait_flag(act)
         _declare(act, action, "only if it is this organisation's event")
     event_move.add_parser(actions)
 
@@ -103,6 +112,16 @@ def _declare(parser: argparse.ArgumentParser, action: Action, org_help: str) -> 
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_data_dir_flag(parser)
     parser.set_defaults(run=run, action=action)
+
+
+def _add_wait_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--wait",
+        type=_seconds,
+        default=CONFIRM_S,
+        metavar="SECONDS",
+        help="how long to wait until a keeper has brought it to Postgres, 0 for not at all (default: %(default)g)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -133,10 +152,19 @@ def _seat_count(text: str) -> int:
     return count
 
 
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds <= CONFIRM_MAX_S:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and {CONFIRM_MAX_S:g}")
+    return seconds
+
+
 async def _act(arguments: argparse.Namespace) -> EventReport:
-    async with open_desk(read_server_settings(arguments.data_dir)) as desk:
+    changes = "wait" in arguments
+    wait_s = arguments.wait if changes else 0.0
+    async with open_desk(read_server_settings(arguments.data_dir), confirm_s=wait_s) as desk:
         report: EventReport = await arguments.action(desk, arguments)
-        return report
+        return msgspec.structs.replace(report, confirmed=bool(wait_s)) if changes else report
 
 
 async def _load(desk: EventDesk, arguments: argparse.Namespace) -> EventReport:
@@ -199,6 +227,8 @@ def describe(report: EventReport) -> str:
     """The report for people."""
     result = f", {report.result}" if report.result else ""
     lines = [f"{report.name} ({report.event_id}) is {report.state}{result}."]
+    if report.confirmed is False:
+        lines.append("Whether Postgres has that yet was not asked.")
     if report.zones is not None:
         titles = ("capacity", "free", "held", "sold", "blocked")
         rows = [("zone", *titles), *((zone.name, *(getattr(zone, title) for title in titles)) for zone in report.zones)]

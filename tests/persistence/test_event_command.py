@@ -40,6 +40,7 @@ from holdfast.ports import LOOPBACK, available_port
 from support.commands import complete
 from support.database import dsn_of, execute
 from support.engine import SHARDS, document
+from support.persisting import persisted
 
 ORGANIZATION = uuid4()
 
@@ -121,11 +122,18 @@ class Desk:
 
 
 @pytest.fixture
-def desk(redis_url: str, database_dsn: str, tmp_path: Path) -> Iterator[Desk]:
+def alone(redis_url: str, database_dsn: str, tmp_path: Path) -> Iterator[Desk]:
+    """A desk with nobody who brings anything to Postgres."""
     desk = Desk(redis_url, database_dsn, tmp_path)
     desk.empty_redis()
     yield desk
     desk.empty_redis(shards=0)
+
+
+@pytest.fixture
+def desk(alone: Desk) -> Iterator[Desk]:
+    with persisted(alone.redis_url, alone.postgres_dsn):
+        yield alone
 
 
 def test_load_saves_and_serves_the_event_in_the_state_it_has(desk: Desk) -> None:
@@ -141,10 +149,48 @@ def test_load_saves_and_serves_the_event_in_the_state_it_has(desk: Desk) -> None
         "state": "draft",
         "config_version": event.version,
         "result": "created",
+        "confirmed": True,
     }
     assert desk.stored(doc.event_id) == event
     reading = desk.reading(doc.event_id)
     assert (reading.version, reading.state, reading.map) == (event.version, "draft", event.map)
+
+
+def test_what_is_done_is_in_postgres_too(desk: Desk) -> None:
+    doc = document()
+
+    desk.load(doc)
+    assert desk.sql("SELECT opened_at IS NOT NULL FROM events")
+
+    desk.report("close", str(doc.event_id))
+    assert desk.sql("SELECT count(*) FROM audit_log WHERE action = 'event_changed'") == 1
+
+
+@pytest.mark.parametrize("action", ["load", "open", "close"])
+def test_what_postgres_does_not_confirm_is_said(alone: Desk, action: str) -> None:
+    doc = document(state=EventState.DRAFT)
+    arguments = ["load", str(alone.file), "--org", str(ORGANIZATION)]
+    alone.write(doc)
+    if action != "load":
+        unasked = alone.report(*arguments, "--wait", "0")
+        assert unasked["confirmed"] is False
+        arguments = [action, str(doc.event_id)]
+
+    # Also when it is tried again and finds Redis as it should be.
+    complaints = [alone.complaint(*arguments, "--wait", "0.5") for _ in range(2)]
+
+    assert all("Postgres did not confirm it within 0.5 seconds" in complaint for complaint in complaints)
+    with persisted(alone.redis_url, alone.postgres_dsn):
+        assert alone.report(*arguments)["confirmed"] is True
+
+
+def test_who_does_not_wait_is_told_that_nobody_asked(alone: Desk) -> None:
+    alone.write(document())
+
+    done = alone.run("load", str(alone.file), "--wait", "0")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("Whether Postgres has that yet was not asked.\n")
 
 
 def test_load_can_put_on_sale_at_once(desk: Desk) -> None:
@@ -521,6 +567,8 @@ async def test_the_demo_event_is_saved_and_stays_as_its_owner_changed_it(redis_u
             "event",
             "close",
             str(ids.event_id),
+            "--wait",
+            "0",
             HOLDFAST_REDIS_URL=redis_url,
             HOLDFAST_POSTGRES_DSN=database_dsn,
         )

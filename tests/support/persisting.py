@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,6 +16,7 @@ from holdfast.engine.acks import Acks
 from holdfast.engine.audit import Caller
 from holdfast.engine.keys import ShardKeys, shard_of
 from holdfast.engine.layout import CompiledEvent, EventDocument, compile_event
+from holdfast.engine.settings import Settings
 from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.persistence.apply import Rejection, apply_operations
 from holdfast.persistence.batches import gather
@@ -24,6 +26,7 @@ from holdfast.persistence.marks import follow_marks
 from holdfast.persistence.operations import Operation
 from holdfast.persistence.persister import Persister
 from holdfast.persistence.pool import Pool, open_pool
+from holdfast.persistence.service import open_servers
 from holdfast.persistence.sql import query
 from support.engine import SHARDS, Stage, document, stage
 
@@ -201,6 +204,30 @@ async def running(*jobs: Awaitable[None]) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextmanager
+def persisted(redis_url: str, dsn: str) -> Iterator[None]:
+    """A persister in a thread of its own, for tests that run commands and wait for them."""
+    settings = Settings(redis_url=redis_url, postgres_dsn=dsn, shards=SHARDS)
+    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def persist() -> None:
+        stop = asyncio.Event()
+        async with open_servers(settings, "test") as servers:
+            persister = Persister(servers.redis, servers.pool, shards=SHARDS, compensation=None)
+            async with running(persister.run()):
+                begun.set_result((asyncio.get_running_loop(), stop))
+                await stop.wait()
+
+    with ThreadPoolExecutor(1) as threads:
+        ended = threads.submit(asyncio.run, persist())
+        loop, stop = begun.result(DEADLINE_SECONDS)
+        try:
+            yield
+        finally:
+            loop.call_soon_threadsafe(stop.set)
+            ended.result(DEADLINE_SECONDS)
 
 
 @asynccontextmanager
