@@ -7,27 +7,48 @@ shard gets another mode or epoch: of shards that Redis does not serve it knows n
 """
 
 import asyncio
+import time
 from collections import OrderedDict
 from contextlib import aclosing
+from itertools import starmap
 from uuid import UUID
 
 import msgspec
 
 from holdfast.engine.backend import NEVER_MS
 from holdfast.engine.epochs import Epochs
-from holdfast.engine.log import Fields, follow_logs
+from holdfast.engine.log import Fields, follow_logs, place_of
 from holdfast.engine.records import seats_of_blocks, seats_of_hold, unpack_scope
 from holdfast.engine.wire import Wire
 
 # Later than every hold ends, and what a caller is told instead.
 _SOLD_MS, _BLOCKED_MS = 1 << 62, 1 << 61
 _TOLD_MS = {_SOLD_MS: NEVER_MS, _BLOCKED_MS: 0}
+# Where each is in the counts of an event; holds come first.
+_COUNTED_AS = {_SOLD_MS: 1, _BLOCKED_MS: 2}
 
 
 class Taken(msgspec.Struct, frozen=True):
     """A seat that cannot be had. `until_ms` is NEVER_MS when it is sold, and 0 when it is blocked."""
 
     until_ms: int
+
+
+class HotSeats(msgspec.Struct, frozen=True):
+    """What a cache knows at one moment."""
+
+    seats: tuple[tuple[tuple[int, int, int], tuple[int | None, int]], ...]
+
+    def count(self) -> dict[int, tuple[int, int, int]]:
+        """How many seats of each event are held, sold and blocked. Holds that have run out are not counted."""
+        now_ms, found = int(time.time() * 1000), dict[int, list[int]]()
+        for (_, event, _), (_, until_ms) in self.seats:
+            counts = found.setdefault(event, [0, 0, 0])
+            if until_ms in _COUNTED_AS:
+                counts[_COUNTED_AS[until_ms]] += 1
+            elif until_ms > now_ms:
+                counts[0] += 1
+        return {event: (held, sold, blocked) for event, (held, sold, blocked) in found.items()}
 
 
 class HotCache:
@@ -40,6 +61,7 @@ class HotCache:
         self._max_seats = max_seats
         self._patience_s = patience_s
         self._seats: OrderedDict[tuple[int, int, int], tuple[int | None, int]] = OrderedDict()
+        self._places: dict[bytes, bytes] = {}
         self._following = False
         self._epochs = Epochs(0)
         self._changes = 0
@@ -55,6 +77,15 @@ class HotCache:
         if holder == user_id.int or until_ms <= now_ms:
             return None
         return Taken(_TOLD_MS.get(until_ms, until_ms))
+
+    def snapshot(self) -> tuple[tuple[tuple[int, int, int], ...], HotSeats]:
+        """What is known, and up to where: shard, epoch and number of the last entry that was taken in of each log.
+
+        Nothing while no log is followed.
+        """
+        if not self._following or self._epochs.changes != self._changes:
+            return (), HotSeats(())
+        return tuple(starmap(place_of, self._places.items())), HotSeats(tuple(self._seats.items()))
 
     async def follow(self, wire: Wire, epochs: Epochs) -> None:
         """Feed the cache from the logs of the shards that Redis serves until cancelled; empty and silent afterwards.
@@ -73,8 +104,9 @@ class HotCache:
     async def _follow(self, wire: Wire, epochs: Epochs, served: dict[int, int]) -> None:
         """Follow until a shard changes."""
         changes = epochs.changes
+        self._places = {}
         try:
-            async with aclosing(follow_logs(wire, served)) as batches:
+            async with aclosing(follow_logs(wire, served, self._places)) as batches:
                 while epochs.changes == changes:
                     async with asyncio.timeout(self._patience_s):
                         entries = await anext(batches)

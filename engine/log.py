@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from holdfast.engine.keys import ShardKeys
+from holdfast.engine.keys import ShardKeys, epoch_of_key, shard_of_key
 from holdfast.engine.wire import Wire
 
 _BLOCK_MS = 1000
@@ -16,14 +16,22 @@ _GATHER_S = 0.005
 Fields = Mapping[bytes, bytes]
 
 
-async def follow_logs(wire: Wire, epochs: Mapping[int, int]) -> AsyncGenerator[list[Fields], None]:
+def place_of(log: bytes, entry: bytes) -> tuple[int, int, int]:
+    """The shard and epoch of a log, and the number of an entry of it; 0 before the first."""
+    return shard_of_key(log), epoch_of_key(log), int(entry.partition(b"-")[2] or 0)
+
+
+async def follow_logs(
+    wire: Wire, epochs: Mapping[int, int], places: dict[bytes, bytes] | None = None
+) -> AsyncGenerator[list[Fields], None]:
     """Yield what is appended to the logs from now on, in order within each shard; empty when a second passes quietly.
 
     `epochs` has the epoch of each shard to follow, at least one. Entries come as Redis has them, a few milliseconds
     late; `engine/records` unpacks them. The first batch is empty and comes as soon as it is known where to read on.
     Nobody else can use the wire meanwhile, because each call waits at the server for what comes.
+    `places` is kept up with the last entry of each log, by the log's key, that was yielded or came before.
     """
-    places: dict[bytes, bytes] = {}
+    places = {} if places is None else places
     for shard, epoch in epochs.items():
         key = ShardKeys(shard, epoch).key("log")
         last = await wire.call("XREVRANGE", key, "+", "-", "COUNT", 1)

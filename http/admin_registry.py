@@ -16,6 +16,7 @@ from holdfast.http.stores import asking_redis, database, desk_connection, redis_
 from holdfast.http.units import Notes
 from holdfast.http.whole_response import WholeResponse
 from holdfast.persistence.catalogue import list_events
+from holdfast.persistence.hot_counts import ask_hot_counts
 from holdfast.persistence.reconcile import ReconcileError, reconcile
 from holdfast.persistence.status import EventStatus, ShardStatus, event_status, shard_statuses
 
@@ -68,8 +69,9 @@ class Reconciled(msgspec.Struct, frozen=True):
 
 @endpoints.get(
     "/api/admin/registry/{event}",
-    summary="Do Redis and Postgres agree on an event?",
-    description="Compares what both count, at a common place of the log, and says how far that is persisted.",
+    summary="Do hot caches, Redis and Postgres agree on an event?",
+    description="Compares what Redis and Postgres count, at a common place of the log, and says how far that is "
+    "persisted. `hot` has the seats that each front end has seen taken, which are never more than Redis has.",
     roles=ORGANIZERS,
     replies={200: Registry},
     errors=reasons_of(Status.EVENT_NOT_FOUND),
@@ -82,9 +84,11 @@ async def registry(call: Call) -> web.StreamResponse:
             found = await list_events(connection, call.principal.organization_id, call.ids["event"])
             if not found:
                 raise Refused(problem(reason_of(Status.EVENT_NOT_FOUND)))
-            event = await event_status(redis, connection, found[0])
+            event = await event_status(redis, connection, found[0], await ask_hot_counts(connection))
             (shard,) = await shard_statuses(redis, connection, [event.shard])
     consistent, message = _SAID[event.agreement]
+    if consistent and any(hot.agreement == "differs" for hot in event.hot):
+        consistent, message = False, "Consistency warning: a front end takes seats for taken that are not."
     return call.answer(200, Registry(event, shard, consistent, "ok" if consistent else "stale", message))
 
 

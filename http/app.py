@@ -63,11 +63,11 @@ def create_app(settings: Settings, *, numbers_dir: Path | None = None) -> web.Ap
         (
             stores.redis_client,
             stores.postgres_pool,
-            stores.catalogue,
             stores.hold_service,
+            stores.hot_cache,
+            stores.catalogue,
             stores.desk,
             stores.checkouts,
-            stores.hot_cache,
             stores.refusal_audit,
             events.reading_caches,
             event_layouts.event_layouts,

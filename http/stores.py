@@ -34,12 +34,13 @@ from holdfast.engine.redis_backend import RedisBackend
 from holdfast.engine.service import HoldService
 from holdfast.engine.settings import Settings
 from holdfast.engine.wire import Wire
-from holdfast.persistence.ballot import FRONT_END, Ballot
+from holdfast.persistence.ballot import FRONT_END, Ballot, process_name
 from holdfast.persistence.catalogue import list_event_ids, load_event
 from holdfast.persistence.checkouts import StoredCheckouts
 from holdfast.persistence.controls import check_current
 from holdfast.persistence.event_changes import follow_event_changes
 from holdfast.persistence.event_desk import STATEMENT_TIMEOUT_MS, EventDesk
+from holdfast.persistence.hot_counts import ASK_CHANNEL, HotTeller
 from holdfast.persistence.kept_answers import KeptAnswers
 from holdfast.persistence.marks import follow_marks
 from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, borrowed, open_pool
@@ -170,7 +171,12 @@ async def catalogue(app: web.Application) -> AsyncIterator[None]:
             return await list_event_ids(connection, organization_id)
 
     events = app[catalogue_key] = Catalogue(load, list_ids)
-    async with beside(follow_event_changes(app[settings_key].postgres_dsn, events.forget, events.forget_all)):
+    # Asked on the connection that is there anyway.
+    teller = HotTeller(app[postgres_key], process_name(FRONT_END), lambda: app[hot_cache_key])
+    follow = follow_event_changes(
+        app[settings_key].postgres_dsn, events.forget, events.forget_all, {ASK_CHANNEL: teller.hear}
+    )
+    async with beside(follow):
         yield
 
 

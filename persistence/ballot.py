@@ -46,6 +46,11 @@ class Voter(msgspec.Struct, frozen=True):
     reasons: list[str]
 
 
+def process_name(kind: str) -> str:
+    """What operators call this process."""
+    return f"{kind} {os.getpid()} on {socket.gethostname()}"
+
+
 class Ballot:
     """The voice of one process."""
 
@@ -54,7 +59,7 @@ class Ballot:
         self._kind = kind
         self._id = uuid4()
         self._pending: dict[tuple[int, int], tuple[str, ...]] = {}
-        self.name = f"{kind} {os.getpid()} on {socket.gethostname()}"
+        self.name = process_name(kind)
 
     async def cast(self, against: Mapping[int, tuple[int, str]], *, reaches_redis: bool) -> list[Transition]:
         """Say what this process sees: epoch and reason of each shard it cannot use. Then act if all agree.

@@ -12,6 +12,7 @@ from holdfast.engine.keys import EventKeys
 from holdfast.engine.records import ZoneCounts
 from holdfast.persistence.catalogue import EventSummary, list_events
 from holdfast.persistence.fence import ShardControl, frozen, read_controls
+from holdfast.persistence.hot_counts import HotCounts, HotEvent, ask_hot_counts
 from holdfast.persistence.pool import Connection
 from holdfast.persistence.redis_event import RedisCounts, read_redis_counts
 from holdfast.persistence.retained_log import is_of, read_log
@@ -49,11 +50,25 @@ class Counts(msgspec.Struct, frozen=True):
     blocked: int
 
 
+class HotStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the hot cache of a front end knows to be taken of an event's seats: only what it saw happen, and no places.
+
+    `agreement` is 'agrees' if that is no more than Redis has at a common mark, else 'differs'; 'behind' when there was
+    no common mark, and 'not following' when it follows no log of the event's shard, and so says nothing.
+    """
+
+    front_end: str
+    held: int
+    sold: int
+    blocked: int
+    agreement: str
+
+
 class EventStatus(msgspec.Struct, frozen=True, kw_only=True):
     """An event.
 
     `agreement` is 'agrees', 'differs', 'behind' when there was no common mark, 'not open' in Redis, or 'not in Redis'
-    when its shard is not served from there.
+    when its shard is not served from there. `hot` has every front end that answered, of an event that Redis serves.
     """
 
     event_id: UUID
@@ -64,6 +79,7 @@ class EventStatus(msgspec.Struct, frozen=True, kw_only=True):
     redis: Counts | None
     postgres: Counts
     agreement: str
+    hot: tuple[HotStatus, ...] = ()
 
 
 class SystemStatus(msgspec.Struct, frozen=True):
@@ -74,15 +90,17 @@ class SystemStatus(msgspec.Struct, frozen=True):
     def healthy(self) -> bool:
         """Whether nothing asks for an operator: every shard is served, and no event differs."""
         served = all(shard.mode == "redis" and shard.open and not shard.uncompensated for shard in self.shards)
-        return served and all(event.agreement in ("agrees", "not open", "not in Redis") for event in self.events)
+        agreed = all(event.agreement in ("agrees", "not open", "not in Redis") for event in self.events)
+        return served and agreed and not any(hot.agreement == "differs" for event in self.events for hot in event.hot)
 
 
 async def read_status(
     redis: Redis, connection: Connection, shards: int, *, patience_s: float = PATIENCE_S
 ) -> SystemStatus:
     """Look at every shard and every event."""
+    hot = await ask_hot_counts(connection)
     events = [
-        await event_status(redis, connection, event, patience_s=patience_s)
+        await event_status(redis, connection, event, hot, patience_s=patience_s)
         for event in await list_events(connection, None)
     ]
     return SystemStatus(await shard_statuses(redis, connection, range(shards)), tuple(events))
@@ -137,14 +155,23 @@ async def shard_status(redis: Redis, control: ShardControl, leftovers: Any = Non
 
 
 async def event_status(
-    redis: Redis, connection: Connection, event: EventSummary, *, patience_s: float = PATIENCE_S
+    redis: Redis,
+    connection: Connection,
+    event: EventSummary,
+    hot: Iterable[HotCounts] = (),
+    *,
+    patience_s: float = PATIENCE_S,
 ) -> EventStatus:
-    """Look at one event."""
+    """Look at one event, and compare it with what front ends have said of it."""
     agreement, here, there = await _compare_counts(redis, connection, event, patience_s)
     for _ in range(_ATTEMPTS - 1):
         if agreement != "behind":
             break
         agreement, here, there = await _compare_counts(redis, connection, event, patience_s)
+    heard: tuple[HotStatus, ...] = ()
+    if here and here.is_open:
+        control = (await read_controls(connection, [event.shard]))[event.shard]
+        heard = tuple([await _compare_hot(redis, control, event, here, each) for each in hot])
     return EventStatus(
         event_id=event.event_id,
         organization_id=event.organization_id,
@@ -154,6 +181,26 @@ async def event_status(
         redis=_sum(here.zones) if here else None,
         postgres=_sum(there),
         agreement=agreement,
+        hot=heard,
+    )
+
+
+async def _compare_hot(
+    redis: Redis, control: ShardControl, event: EventSummary, here: RedisCounts, hot: HotCounts
+) -> HotStatus:
+    """Whether a hot cache calls more seats taken than Redis does. It may well know of fewer: it saw no more happen."""
+    known = hot.events.get(event.event_id, HotEvent(event.event_id, 0, 0, 0))
+    place = hot.places.get((control.shard, control.epoch))
+    if place is None:
+        agreement = "not following"
+    elif not await _is_quiet(redis, control, event.event_id, here.seq, place):
+        agreement = "behind"
+    else:
+        seated = _sum(tuple(zone for zone in here.zones if zone.seats))
+        more = known.held > seated.held or known.sold > seated.sold or known.blocked > seated.blocked
+        agreement = "differs" if more else "agrees"
+    return HotStatus(
+        front_end=hot.front_end, held=known.held, sold=known.sold, blocked=known.blocked, agreement=agreement
     )
 
 
@@ -174,7 +221,7 @@ async def _compare_counts(
     zones = tuple(ZoneCounts(**row) for row in rows)
     if not counts.is_open:
         return "not open", None, zones
-    if not await _is_quiet(redis, control, event.event_id, counts.seq):
+    if not await _is_quiet(redis, control, event.event_id, counts.seq, control.mark):
         return "behind", counts, zones
     return "agrees" if counts.zones == zones else "differs", counts, zones
 
@@ -189,9 +236,9 @@ async def await_mark(connection: Connection, control: ShardControl, seq: int, pa
     return control
 
 
-async def _is_quiet(redis: Redis, control: ShardControl, event_id: UUID, seq: int) -> bool:
-    """Whether nothing of the event lies between where Redis and where Postgres was read."""
-    low, high = sorted((seq, control.mark))
+async def _is_quiet(redis: Redis, control: ShardControl, event_id: UUID, one: int, other: int) -> bool:
+    """Whether nothing of the event lies between two places in the log, where two layers were read."""
+    low, high = sorted((one, other))
     entries = [entry async for entry in read_log(redis, control.keys, low, high)]
     return len(entries) == high - low and not any(is_of(entry, event_id) for entry in entries)
 

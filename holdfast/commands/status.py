@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import msgspec
 from holdfast.commands import add_data_dir_flag, read_server_settings, table
 from holdfast.errors import OperatorError
 from holdfast.persistence.digest import clock, digest
-from holdfast.persistence.status import Counts, SystemStatus, read_status
+from holdfast.persistence.status import Counts, HotStatus, SystemStatus, read_status
 from holdfast.stores import open_stores
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ def add_parser(commands: "Commands") -> None:
     parser = commands.add_parser(
         "status",
         help="show how far the log is persisted",
-        description="Show each shard's log and how far it is persisted, and each event's counts in Redis and in "
-        "Postgres. Exit code 1 when a shard is not served or an event differs.",
+        description="Show each shard's log and how far it is persisted, and each event's counts in the hot caches of "
+        "the front ends, in Redis and in Postgres. Exit code 1 when a shard is not served or an event differs.",
         epilog="example: holdfast status --json",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -94,21 +95,31 @@ def describe(status: SystemStatus) -> str:
         )
         for shard in status.shards
     ]
-    events = [("event", "state", "shard", "in Redis", "in Postgres", "")]
+    events = [("event", "state", "shard", "hot", "in Redis", "in Postgres", "")]
     events += [
         (
             str(event.event_id),
             event.state,
             str(event.shard),
+            _hot(event.hot),
             _counts(event.redis),
             _counts(event.postgres),
             event.agreement,
         )
         for event in status.events
     ]
-    legend = "Counts are held/sold/blocked of the capacity."
+    legend = "Counts are held/sold/blocked of the capacity; hot are the seats that each front end has seen taken."
     return "\n".join([*table(shards), "", *table(events), legend] if status.events else table(shards))
 
 
 def _counts(counts: Counts | None) -> str:
     return f"{counts.held}/{counts.sold}/{counts.blocked} of {counts.capacity}" if counts else "-"
+
+
+def _hot(layers: Sequence[HotStatus]) -> str:
+    """What each front end knows, and how that goes together with Redis where it does not agree."""
+    told = []
+    for hot in layers:
+        counts = f"{hot.held}/{hot.sold}/{hot.blocked}"
+        told.append(counts if hot.agreement == "agrees" else f"{counts} {hot.agreement}")
+    return ", ".join(told) or "-"

@@ -11,9 +11,11 @@ from holdfast.engine.epochs import Mode, ShardState
 from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.http.app import create_app
 from holdfast.http.tokens import Role
+from holdfast.persistence.ballot import FRONT_END, process_name
 from holdfast.persistence.transitions import Cause, to_db
 from support.checking_out import reserve
 from support.front_end import FrontEnd, Reply, serving
+from support.polling import eventually
 
 ADMIN = uuid4()
 
@@ -45,6 +47,16 @@ async def test_layers_in_sync(front: FrontEnd) -> None:
         True,
     )
     assert (shard["lag_entries"], shard["dead_letters"]) == (0, 0)
+
+
+async def test_the_hot_caches_of_the_front_ends_are_a_layer(front: FrontEnd) -> None:
+    async def agreeing() -> list[str]:
+        hot = (await look(front)).data["event"]["hot"]
+        return [each["front_end"] for each in hot if each["agreement"] == "agrees"]
+
+    (name,) = await eventually(agreeing, "the front end says what its hot cache knows")
+
+    assert name == process_name(FRONT_END)
 
 
 async def test_layers_that_differ_are_seen_and_reconciled(front: FrontEnd) -> None:

@@ -1,11 +1,22 @@
 """How far the log is persisted, and whether Redis and Postgres agree, as `holdfast status` tells it."""
 
+import asyncio
 import json
-from uuid import uuid4
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import NAMESPACE_OID, uuid4, uuid5
 
+from holdfast.engine.epochs import Epochs
+from holdfast.engine.hot_cache import HotCache
+from holdfast.engine.shards import FIRST_EPOCH
+from holdfast.persistence.ballot import FRONT_END
 from holdfast.persistence.digest import clock, digest
+from holdfast.persistence.event_changes import follow_event_changes
+from holdfast.persistence.hot_counts import ASK_CHANNEL, HotTeller, ask_hot_counts
 from holdfast.persistence.pool import connect
-from holdfast.persistence.status import EventStatus, ShardStatus, SystemStatus, read_status
+from holdfast.persistence.sql import query
+from holdfast.persistence.status import EventStatus, HotStatus, ShardStatus, SystemStatus, read_status
 from support.engine import SHARDS
 from support.operating import operate
 from support.persisting import Rig, append, rigged, running
@@ -189,11 +200,122 @@ async def test_a_hold_past_its_end_counts_as_expired_whether_or_not_it_has_been(
             await connection.close()
 
 
+@asynccontextmanager
+async def front_end(rig: Rig, name: str) -> AsyncIterator[HotCache]:
+    """A front end as far as it takes to have a hot cache, and to be asked what that knows."""
+    cache = HotCache()
+    teller = HotTeller(rig.pool, name, lambda: cache)
+    follow = follow_event_changes(rig.dsn, lambda _: None, lambda: None, {ASK_CHANNEL: teller.hear})
+    epochs = Epochs.fixed(SHARDS, FIRST_EPOCH)
+    async with running(follow, cache.follow(rig.redis, epochs)):
+
+        async def answers() -> bool:
+            await rig.execute(query("cast_vote"), uuid5(NAMESPACE_OID, name), FRONT_END, name, True, [], [], [])
+            connection = await connect(rig.dsn, name="test")
+            try:
+                told = await ask_hot_counts(connection, patience_s=0.2)
+            finally:
+                await connection.close()
+            return any(each.front_end == name and each.places for each in told)
+
+        await eventually(answers, "the front end says what its hot cache knows")
+        yield cache
+
+
+async def hot_of(rig: Rig, name: str) -> HotStatus:
+    """What status says of a front end, once that has come to where Redis is."""
+
+    async def told() -> HotStatus | None:
+        await rig.execute("UPDATE voters SET seen_at = clock_timestamp()")
+        (event,) = (await status_of(rig)).events
+        found = {each.front_end: each for each in event.hot}.get(name)
+        return found if found and found.agreement != "behind" else None
+
+    hot: HotStatus = await eventually(told, "the hot cache has followed the log")
+    return hot
+
+
+async def test_the_hot_caches_of_all_front_ends_are_counted(redis_url: str, database_dsn: str) -> None:
+    async with rigged(redis_url, database_dsn) as rig, front_end(rig, "first") as _:
+        sold = await held(rig.on, "A-1", "A-2")
+        await sell(rig.on, sold)
+        # The second one comes later, and knows of less.
+        async with front_end(rig, "second"):
+            await held(rig.on, "B-1")
+            await places_held(rig.on, 3)
+            event = rig.event
+            await rig.on.backend.block_seats(event, seats=[event.seats["C-1"]])
+            await rig.drain()
+
+            first, second = await hot_of(rig, "first"), await hot_of(rig, "second")
+            healthy = (await status_of(rig)).healthy
+
+    assert first == HotStatus(front_end="first", held=1, sold=2, blocked=1, agreement="agrees")
+    assert second == HotStatus(front_end="second", held=1, sold=0, blocked=1, agreement="agrees")
+    assert healthy
+
+
+async def test_a_hold_that_has_run_out_is_not_counted_as_hot(redis_url: str, database_dsn: str) -> None:
+    async with rigged(redis_url, database_dsn) as rig, front_end(rig, "first"):
+        await rig.on.hold("A-1", ttl_ms=1)
+
+        assert (await hot_of(rig, "first")).held == 0
+
+
+async def test_a_hot_cache_that_calls_too_much_taken_is_told(redis_url: str, database_dsn: str) -> None:
+    async with rigged(redis_url, database_dsn) as rig, front_end(rig, "first"):
+        # Given a seat that came free without a word in the log
+        await held(rig.on, "A-1")
+        await rig.drain()
+        assert (await hot_of(rig, "first")).agreement == "agrees"
+        counts: Any = await rig.redis.hget(rig.on.keys.key("counts"), "0")
+        await rig.redis.hset(rig.on.keys.key("counts"), "0", counts[:8] + bytes(4) + counts[12:])
+
+        hot = await hot_of(rig, "first")
+        healthy = (await status_of(rig)).healthy
+
+    assert (hot.held, hot.agreement) == (1, "differs")
+    assert not healthy
+
+
+async def test_a_hot_cache_that_follows_nothing_says_so(redis_url: str, database_dsn: str) -> None:
+    async with rigged(redis_url, database_dsn) as rig, front_end(rig, "first") as cache:
+        cache._following = False
+
+        assert (await hot_of(rig, "first")).agreement == "not following"
+
+
+async def test_a_front_end_that_does_not_answer_is_left_out(redis_url: str, database_dsn: str) -> None:
+    async with rigged(redis_url, database_dsn) as rig, front_end(rig, "first"):
+        await rig.execute(query("cast_vote"), uuid4(), FRONT_END, "silent", True, [], [], [])
+
+        (event,) = (await status_of(rig)).events
+
+    assert [hot.front_end for hot in event.hot] == ["first"]
+
+
+async def test_more_events_than_a_notification_has_room_for(redis_url: str, database_dsn: str) -> None:
+    async with rigged(redis_url, database_dsn) as rig, front_end(rig, "first") as cache:
+        events = {uuid4() for _ in range(1_000)}
+        for event_id in events:
+            cache._take(1, event_id.int, [1], (1, 1 << 60))
+        connection = await connect(rig.dsn, name="test")
+        try:
+            (told,) = await ask_hot_counts(connection, patience_s=10)
+        finally:
+            await connection.close()
+
+    assert set(told.events) == events
+    assert {event.held for event in told.events.values()} == {1}
+
+
 async def test_the_command_prints_both_forms(redis_url: str, database_dsn: str) -> None:
     async with rigged(redis_url, database_dsn) as rig:
         await rig.drain()
         code, text, _ = operate(rig, "status")
         reply = json.loads(operate(rig, "status", "--json")[1])
+        async with front_end(rig, "first"):
+            warm = json.loads((await asyncio.to_thread(operate, rig, "status", "--json"))[1])
         digests = {operate(rig, "status", "--digest", "--at", "2099-01-01T00:00:00Z") for _ in range(2)}
         await rig.execute("UPDATE zones SET sold = 1 WHERE zone = 1")
         differing, _, complaint = operate(rig, "status")
@@ -202,6 +324,10 @@ async def test_the_command_prints_both_forms(redis_url: str, database_dsn: str) 
     assert "agrees" in text
     assert [shard["shard"] for shard in reply["shards"]] == list(range(SHARDS))
     assert reply["events"][0]["agreement"] == "agrees"
+    assert "in Redis" in text
+    assert warm["events"][0]["hot"] == [
+        {"front_end": "first", "held": 0, "sold": 0, "blocked": 0, "agreement": "agrees"}
+    ]
     assert len(digests) == 1
     assert (code, differing) == (0, 1)
     assert complaint.startswith("holdfast: ")
