@@ -2,7 +2,9 @@
 
 import argparse
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 import holdfast
@@ -65,8 +67,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 2 used wrongly, 130 interrupted."""
-    parsed = build_parser().parse_args(arguments)
     try:
+        parsed = build_parser().parse_args(arguments)
+        _raise_interrupts()
         parsed.run(parsed)
         sys.stdout.flush()
     except SettingsError as error:
@@ -80,6 +83,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return OK
+
+
+def _raise_interrupts() -> None:
+    """From here on there may be something to clean up, so Ctrl-C is an exception and not the end at once."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _complain(error: Exception, code: int) -> int:

@@ -31,12 +31,12 @@ def user_id(role: str) -> uuid.UUID:
     return uuid.uuid5(_NAMESPACE, f"user/{role}")
 
 
-async def load_demo(settings: Settings) -> DemoIds:
-    """Make sure the demo event is saved and in service. Safe to repeat.
+async def load_demo(settings: Settings, *, confirm_s: float = 0.0) -> DemoIds:
+    """Make sure the demo event is saved and in service, in Postgres too where `confirm_s` is given. Safe to repeat.
 
     An event that was changed since it was first loaded stays as it is, which is its owner's business.
     """
-    async with open_desk(settings) as desk:
+    async with open_desk(settings, confirm_s=confirm_s) as desk:
         known = await desk.owner(EVENT_ID)
         document = (await desk.find(EVENT_ID, ORGANIZATION_ID)).document if known else festival()
         await desk.load(ORGANIZATION_ID, document)

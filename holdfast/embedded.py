@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -144,7 +144,7 @@ def start_postgres(
 
     with _file_errors_explained():
         if not data_dir.exists():
-            _create_database(programs, data_dir, user, keep_open)
+            _create_database(programs, data_dir, user, keep_open, pause)
         password = (data_dir / PASSWORD_FILE).read_text()
         process, number = _start(launch, answers, port, pause)
     return Server(f"postgresql://{POSTGRES_USER}:{password}@{LOOPBACK}:{number}/postgres", process)
@@ -235,7 +235,9 @@ def _postmaster_is_ready(data_dir: Path, process: Process) -> bool:
     return lines[:1] == [str(process.pid)] and lines[-1] == "ready"
 
 
-def _create_database(programs: Path, data_dir: Path, user: User | None, keep_open: Sequence[int]) -> None:
+def _create_database(
+    programs: Path, data_dir: Path, user: User | None, keep_open: Sequence[int], pause: Callable[[float], None]
+) -> None:
     """Run initdb beside `data_dir` and rename, so that a crash in the middle never leaves half a database there."""
     fresh = data_dir.with_name(f"{data_dir.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
@@ -248,7 +250,8 @@ def _create_database(programs: Path, data_dir: Path, user: User | None, keep_ope
         if user:
             os.chown(fresh, *user)
             os.fchown(password_input.fileno(), *user)
-        result = subprocess.run(
+        initdb = spawn(
+            "initdb",
             [
                 programs / "initdb",
                 f"--pgdata={_path_for(user, fresh)}",
@@ -258,16 +261,24 @@ def _create_database(programs: Path, data_dir: Path, user: User | None, keep_ope
                 "--encoding=UTF8",
                 "--locale=C.UTF-8",
             ],
-            stdin=password_input,
-            capture_output=True,
-            text=True,
-            cwd=fresh,
-            pass_fds=keep_open,
-            check=False,
-            **identity(user),
+            input_file=password_input,
+            log_path=_log_path(fresh),
+            directory=fresh,
+            user=user,
+            keep_open=keep_open,
         )
-    if result.returncode != 0:
-        raise EmbeddedError(f"The Postgres database could not be created: {_reason(result.stderr)}.")
+        try:
+            while initdb.is_alive():
+                pause(PROBE_INTERVAL_SECONDS)
+        except BaseException:
+            initdb.stop()
+            # The server that it runs for itself, too; both have a session of their own.
+            with suppress(ProcessLookupError):
+                os.killpg(initdb.pid, signal.SIGKILL)
+            raise
+    if not initdb.succeeded():
+        raise EmbeddedError(f"The Postgres database could not be created: {_reason(initdb.output())}.")
+    _log_path(fresh).unlink(missing_ok=True)
     password_file = fresh / PASSWORD_FILE
     password_file.touch(mode=0o600)
     password_file.write_text(password)
@@ -336,9 +347,11 @@ def _wheel_directory(package: str) -> Path | None:
 
 def _runs(program: Path, user: User | None = None) -> bool:
     try:
-        return (
-            subprocess.run([program, "--version"], capture_output=True, check=False, **identity(user)).returncode == 0
+        # In a session of its own, so that Ctrl-C at the terminal does not make it look like a program that cannot run.
+        done = subprocess.run(
+            [program, "--version"], capture_output=True, check=False, start_new_session=True, **identity(user)
         )
+        return done.returncode == 0
     except OSError:
         return False
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
 from holdfast.errors import OperatorError
 
@@ -45,6 +45,10 @@ class Process:
     def is_alive(self) -> bool:
         """Whether the process still runs."""
         return self._child.poll() is None
+
+    def succeeded(self) -> bool:
+        """Whether the process, which no longer runs, has ended as it should."""
+        return self._child.wait() == 0
 
     def stop(self) -> None:
         """End the process and wait until it is gone. Kills it if it ignores the polite signal; safe to repeat."""
@@ -81,6 +85,7 @@ def spawn(
     name: str,
     command: Sequence[str | Path],
     *,
+    input_file: IO[Any] | int = subprocess.DEVNULL,
     log_path: Path | None = None,
     stop_signal: signal.Signals = signal.SIGTERM,
     environment: Mapping[str, str] | None = None,
@@ -98,7 +103,7 @@ def spawn(
         log = _Log(log_path, output.tell()) if log_path and output else None
         child = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=input_file,
             stdout=output,
             stderr=subprocess.STDOUT if output else None,
             env=environment,

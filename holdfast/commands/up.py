@@ -87,9 +87,10 @@ class _Stack:
         redis_pid = self._provide_redis()
         apply_migrations(self._settings.postgres_dsn)
         asyncio.run(_put_into_service(self._settings))
-        demo_ids = asyncio.run(demo.load_demo(self._settings))
         keeper_pid = self._spawn("keeper", "keep")
         front_end_pid = self._spawn("front end", "serve", "--reuse-port")
+        # The keeper is needed for it: whoever stops `up` right afterwards finds the event in Postgres the next time.
+        demo_ids = asyncio.run(demo.load_demo(self._settings, confirm_s=HEALTH_TIMEOUT_SECONDS))
         url = http_url(self._settings.host, self._settings.port)
         self._await_health(url)
         tokens = self._tokens(demo_ids)

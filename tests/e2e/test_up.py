@@ -6,6 +6,7 @@ import shlex
 import signal
 import stat
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,37 @@ def test_a_stop_signal_during_the_start_stops_everything(up: StartUp) -> None:
     assert command.wait() == 0
     assert command.stderr == ""
     assert command.left_nothing()
+
+
+def test_an_interrupt_while_everything_is_imported_is_a_clean_end(up: StartUp) -> None:
+    command = up()
+    # The first library of ours that is not Python: from here to the last import it takes a while.
+    wait_until(lambda: "msgspec" in command.maps, "the command imports what it needs")
+
+    command.send(signal.SIGINT)
+
+    assert command.wait() == 130
+    assert command.stderr == ""
+
+
+@pytest.mark.parametrize("first", [0.0, 0.25, 0.5])
+def test_an_interrupt_at_any_moment_of_the_start_is_a_clean_end(up: StartUp, first: float) -> None:
+    """Each on what the one before has left behind, from when libraries are imported to when everything runs."""
+    for moment in (first, first + 0.75, first + 1.5, first + 2.25):
+        command = up()
+        wait_until(lambda command=command: "msgspec" in command.maps, "the command imports what it needs")
+        time.sleep(moment)
+
+        command.send(signal.SIGINT)
+
+        assert command.wait() in (0, 130), (moment, command.stderr)
+        assert command.stderr == "", moment
+        wait_until(command.left_nothing, "what initdb had started is gone")
+        assert not command.run_file.exists(), moment
+    again = up()
+    again.ready()
+    again.send(signal.SIGINT)
+    assert again.wait() == 0
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,11 @@ class Command:
             )
 
     @property
+    def maps(self) -> str:
+        """The files that the process has mapped, libraries above all."""
+        return Path(f"/proc/{self.process.pid}/maps").read_text()
+
+    @property
     def stdout(self) -> str:
         return self._stdout.read_text()
 
