@@ -339,9 +339,22 @@ def _pair_seats(document: EventDocument, seats: Mapping[str, Pair]) -> dict[int,
 
 
 def _version(organization_id: UUID, document: EventDocument) -> str:
-    """A digest of the event: two processes that compile the same one agree on it, and no two events share one."""
-    canonical = msgspec.json.encode(document, order="deterministic")
+    """A digest of the event: two processes that compile the same one agree on it, and no two events share one.
+
+    What event, zones and policy say like their defaults is left out, so that a release which knows of more to say has
+    the same version for a document that does not say it. Hence a new member's default must mean what held without it.
+    """
+    zones = [_said(zone) for zone in document.zones]
+    canonical = msgspec.json.encode(
+        {**_said(document), "zones": zones, "policy": _said(document.policy)}, order="deterministic"
+    )
     return blake2b(organization_id.bytes + canonical, digest_size=12).hexdigest()
+
+
+def _said(struct: msgspec.Struct) -> dict[str, object]:
+    """The members of a struct that are not as they are by default."""
+    fields = {field.name: field.default for field in msgspec.structs.fields(struct)}
+    return {name: value for name, default in fields.items() if (value := getattr(struct, name)) != default}
 
 
 def _milliseconds(moment: datetime | None) -> int:

@@ -7,19 +7,17 @@ import asyncpg
 
 from holdfast.engine.acks import Acks
 from holdfast.engine.audit import Actor
-from holdfast.engine.backend import Position
 from holdfast.engine.background import beside
 from holdfast.engine.durable import DurableBackend
 from holdfast.engine.errors import BackendError, Uncommitted
 from holdfast.engine.layout_checks import LayoutError
 from holdfast.engine.policy import PolicyError
-from holdfast.engine.redis_backend import RedisBackend
 from holdfast.engine.settings import Settings, variable
 from holdfast.engine.wire import Wire
 from holdfast.errors import OperatorError
 from holdfast.persistence.catalogue import CatalogueError
 from holdfast.persistence.controls import read_epochs
-from holdfast.persistence.event_desk import STATEMENT_TIMEOUT_MS, EventDesk
+from holdfast.persistence.event_desk import STATEMENT_TIMEOUT_MS, EventDesk, Unconfirmed
 from holdfast.persistence.marks import follow_marks
 from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, connect, open_pool
 from holdfast.persistence.row_lock_backend import RowLockBackend
@@ -44,7 +42,7 @@ async def open_desk(settings: Settings, *, confirm_s: float = 0.0) -> AsyncItera
                 open_pool(settings.postgres_dsn, name="event", min_size=0, max_size=1) as pool,
             ):
                 rows = RowLockBackend(pool, shards=epochs.shards)
-                redis = _Unconfirmed(wire, shards=epochs.shards, epoch=epochs.redis_epoch)
+                redis = Unconfirmed(wire, shards=epochs.shards, epoch=epochs.redis_epoch)
                 if not confirm_s:
                     yield EventDesk(connection, redis, rows, epochs, _ACTOR)
                     return
@@ -54,13 +52,6 @@ async def open_desk(settings: Settings, *, confirm_s: float = 0.0) -> AsyncItera
                     yield EventDesk(connection, durable, rows, epochs, _ACTOR)
         finally:
             await connection.close()
-
-
-class _Unconfirmed(RedisBackend):
-    """Redis, for those who start before anybody could bring anything to Postgres."""
-
-    async def committed(self, position: Position) -> None:
-        """Nobody is waited for."""
 
 
 async def count_shards(connection: Connection) -> int:

@@ -19,6 +19,7 @@ from holdfast.persistence.publisher import publish
 from holdfast.persistence.recoverer import Recoverer
 from holdfast.persistence.service import open_servers
 from holdfast.persistence.snapshots import snapshot, sweep
+from holdfast.persistence.versions import keep_versions
 
 # A job runs until it is cancelled; one that ends by itself has failed.
 Job = Callable[[Settings], Awaitable[None]]
@@ -70,4 +71,5 @@ JOBS: Mapping[str, Job] = {
     "publisher": publish,
     "snapshots": snapshot,
     "sweep": sweep,
+    "versions": keep_versions,
 }

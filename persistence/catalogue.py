@@ -122,6 +122,14 @@ async def load_event(connection: Connection, organization_id: UUID, event_id: UU
     return await asyncio.to_thread(lambda: compile_event(organization_id, _DOCUMENT.decode(document)))
 
 
+async def set_event_version(connection: Connection, event: CompiledEvent) -> bool:
+    """Note the version that an event's stored document has. Whether another one was noted."""
+    row = await connection.fetchrow(
+        query("update_event_version"), event.event_id, event.organization_id, event.version, EVENTS_CHANNEL
+    )
+    return row is not None
+
+
 async def list_event_ids(connection: Connection, organization_id: UUID) -> tuple[UUID, ...]:
     """The ids of an organisation's events."""
     return tuple(row["id"] for row in await connection.fetch(query("list_event_ids"), organization_id))

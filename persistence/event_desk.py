@@ -19,6 +19,7 @@ from holdfast.engine.keys import shard_of
 from holdfast.engine.layout import CompiledEvent, EventDocument, EventState, compile_event
 from holdfast.engine.plan import EventPlan
 from holdfast.engine.records import ZoneCounts
+from holdfast.engine.redis_backend import RedisBackend
 from holdfast.engine.status import Status
 from holdfast.persistence.catalogue import (
     CatalogueError,
@@ -31,10 +32,12 @@ from holdfast.persistence.catalogue import (
     organization_of,
     read_counts,
     save_event,
+    set_event_version,
 )
 from holdfast.persistence.controls import ask_controls
 from holdfast.persistence.layouts import remember_plan, resolve_plan
 from holdfast.persistence.pool import Connection
+from holdfast.persistence.reconcile import PAUSED
 from holdfast.persistence.row_lock_backend import RowLockBackend
 
 # A hundred thousand seats take a second or two to save, on a busy server longer.
@@ -56,6 +59,13 @@ class EventBackend(Protocol):
     async def set_event_state(
         self, event: CompiledEvent, changed: EventDocument, *, meta: bytes = b""
     ) -> tuple[AdminReply, CompiledEvent]: ...
+
+
+class Unconfirmed(RedisBackend):
+    """Redis, for those who do not wait until anybody has brought anything to Postgres."""
+
+    async def committed(self, position: Position) -> None:
+        """Nobody is waited for."""
 
 
 class EventCounts(msgspec.Struct, frozen=True):
@@ -111,6 +121,22 @@ class EventDesk:
     async def set_state(self, event: EventRef, state: EventState) -> tuple[SaveResult, CompiledEvent]:
         """Change an event's state, which the very next hold meets. One that goes on sale is put into service."""
         return await self._set_state(event, lambda _: state)
+
+    async def refresh(self, event: EventRef) -> tuple[str, bool]:
+        """Bring both servers to the version of the stored document, and nothing into service.
+
+        Returns the version, and whether one of the two had another.
+        """
+        async with changing(self._connection, event.event_id):
+            found = await self.find(event.event_id, event.organization_id)
+            differed = await set_event_version(self._connection, found)
+            if await self._is_in_redis(found.event_id):
+                reading = await self._backend.read_event(found.organization_id, found.event_id, want_map=False)
+                # One that somebody wants to replace takes no holds until that is done.
+                if reading.status.succeeded and not reading.version.startswith(PAUSED.decode()):
+                    differed |= reading.version != found.version
+                    await self._change_in_redis(found, reading)
+            return found.version, differed
 
     async def counts(self, event: CompiledEvent) -> EventCounts:
         """What is free, held, sold and blocked right now."""
@@ -174,6 +200,9 @@ class EventDesk:
                 await self._serve(event)
             return
         _expect("Redis", reading.status, event)
+        await self._change_in_redis(event, reading)
+
+    async def _change_in_redis(self, event: CompiledEvent, reading: EventReading) -> None:
         if reading.version == event.version:
             # Somebody has done it, perhaps a moment ago and without having heard that it is committed.
             await self._backend.committed(reading.position)

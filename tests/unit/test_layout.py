@@ -351,6 +351,25 @@ def test_any_other_content_is_another_version(changes: dict[str, Any]) -> None:
     assert compile_event(ORGANIZATION, changed).version != compiled().version
 
 
+def test_members_that_say_nothing_new_do_not_change_the_version() -> None:
+    """What a later release adds, with a default, to event, zones or policy is no change of the documents there are."""
+    policy = msgspec.defstruct("Policy", [("fanfare", bool, False)], bases=(Policy,), frozen=True)
+    a_zone = msgspec.defstruct("ZoneDocument", [("carpet", str, "red")], bases=(ZoneDocument,), frozen=True)
+    an_event = msgspec.defstruct("EventDocument", [("encore", int, 0)], bases=(EventDocument,), frozen=True)
+    before = event(policy=Policy(max_holds_per_user=3))
+
+    def later(**said: Any) -> EventDocument:
+        zones = tuple(a_zone(**msgspec.structs.asdict(zone)) for zone in before.zones)
+        members = msgspec.structs.asdict(before) | {"zones": zones}
+        members["policy"] = policy(**msgspec.structs.asdict(before.policy), **said)
+        document: EventDocument = an_event(**members)
+        return document
+
+    version = compile_event(ORGANIZATION, before).version
+    assert compile_event(ORGANIZATION, later()).version == version
+    assert compile_event(ORGANIZATION, later(fanfare=True)).version != version
+
+
 def test_another_organisation_is_another_version() -> None:
     assert compile_event(EVENT, event()).version != compiled().version
 
