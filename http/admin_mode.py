@@ -8,6 +8,7 @@ from aiohttp import web
 from msgspec import Meta
 
 from holdfast.engine.epochs import Mode
+from holdfast.engine.settings import variable
 from holdfast.http.catalogue import ADMINS
 from holdfast.http.endpoints import Call, Endpoints
 from holdfast.http.errors import Refused, problem
@@ -24,6 +25,11 @@ endpoints = Endpoints()
 
 # As many as a body has room for; those who have more shards change them in several steps.
 _SHARDS_AT_ONCE = 1_000
+
+_NOBODY = (
+    f"Nobody may over HTTP, because {variable('operator_organization')} does not say which organisation operates "
+    "this. Use `holdfast mode`."
+)
 
 # A change has connections of its own, so there is one at a time.
 changing_key = web.AppKey("changing_modes", asyncio.Lock)
@@ -49,7 +55,7 @@ class ModeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     "/api/admin/mode",
     summary="Who serves the shards",
     description="The mode and epoch of every shard, which processes have a voice in that, and the last changes with "
-    "their reasons. For the organisation that operates the servers, where one is set up to.",
+    "their reasons. For administrators of the organisation that operates the servers, and of no other.",
     roles=ADMINS,
     replies={200: Modes},
     tag="operation",
@@ -65,7 +71,8 @@ async def mode(call: Call) -> web.StreamResponse:
     summary="Let Redis or Postgres serve shards",
     description="`db` closes and drains Redis, if it answers, and lets Postgres serve until somebody says `redis`, "
     "which builds Redis from Postgres first. Names each shard with the epoch it was seen in: if one has moved on, "
-    "nothing is changed (409). A shard that is in the mode already stays as it is. May be done while seats are sold.",
+    "nothing is changed (409). A shard that is in the mode already stays as it is. May be done while seats are sold, by "
+    "administrators of the organisation that operates the servers.",
     roles=ADMINS,
     body=ModeRequest,
     replies={200: tuple[ShardMode, ...]},
@@ -123,7 +130,9 @@ async def _tell_audit(call: Call, connection: Connection, body: ModeRequest, sha
 
 
 def _refuse_strangers(call: Call) -> None:
-    """The shards are everybody's: where one organisation operates them, its administrators alone may."""
+    """The shards are everybody's, so administrators of one tenant do not decide for the others unless they operate."""
     operator = call.app[settings_key].operator_organization
-    if operator not in (None, call.principal.organization_id):
+    if operator is None:
+        raise Refused(problem("forbidden", _NOBODY))
+    if operator != call.principal.organization_id:
         raise Refused(problem("forbidden", "Only administrators of the organisation that operates this may."))

@@ -78,6 +78,8 @@ class _Stack:
             settings,
             port=reserved.getsockname()[1],
             token_secret=settings.token_secret or data_dir.token_secret(),
+            # Whoever has this machine operates it, and the admin's token in run.json is theirs.
+            operator_organization=settings.operator_organization or demo.ORGANIZATION_ID,
         )
 
     def run(self) -> NoReturn:

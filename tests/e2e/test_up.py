@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import asyncpg
 import jwt
@@ -75,6 +75,8 @@ def test_the_tokens_in_the_run_file_are_for_the_demo_organisation(up: StartUp) -
     secret = (command.data_dir / "token_secret").read_text()
 
     assert set(run["tokens"]) == {"customer", "admin", "service"}
+    # Whoever runs it operates it.
+    assert get(f"{run['http_url']}/api/admin/mode", run["tokens"]["admin"]).startswith(b'{"data":{"shards":[')
     for role, token in run["tokens"].items():
         claims = jwt.decode(token, secret, algorithms=["HS256"], issuer="holdfast", audience="holdfast")
         assert (claims["role"], claims["org"]) == (role, run["demo"]["organization_id"])
@@ -281,8 +283,9 @@ def test_a_named_server_that_does_not_answer_is_one_sentence(up: StartUp, variab
     assert command.left_nothing()
 
 
-def get(url: str) -> bytes:
-    with urlopen(url, timeout=5) as response:
+def get(url: str, token: str = "") -> bytes:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    with urlopen(Request(url, headers=headers), timeout=5) as response:
         body: bytes = response.read()
         return body
 

@@ -133,6 +133,17 @@ async def test_forbidden_but_to_the_organisation_that_operates_the_servers(redis
         assert (await change(front, "redis", org=operator)).status == 200
 
 
+async def test_forbidden_to_everybody_until_somebody_is_said_to_operate_the_servers(
+    redis_url: str, database_dsn: str
+) -> None:
+    async with serving(redis_url, database_dsn, operator_organization=None) as front:
+        looked, changed = await look(front), await change(front, "db")
+
+        assert (looked.status, changed.status) == (403, 403)
+        assert "HOLDFAST_OPERATOR_ORGANIZATION" in changed.body["detail"]
+        assert await front.rig.value("SELECT count(*) FROM control WHERE mode = 'db'") == 0
+
+
 async def test_unavailable_while_redis_cannot_be_built(front: FrontEnd) -> None:
     cut_off = msgspec.structs.replace(front.settings, redis_url="redis://127.0.0.1:1/0")
     async with TestClient(TestServer(create_app(cut_off))) as client:

@@ -106,10 +106,14 @@ async def serving(
     mode: Mode = Mode.REDIS,
     **settings: Any,
 ) -> AsyncIterator[FrontEnd]:
-    """A front end that serves one event, whose holds are persisted unless a test does that itself."""
-    chosen = Settings(redis_url=redis_url, postgres_dsn=dsn, shards=SHARDS, token_secret=SECRET, **settings)
+    """A front end that serves one event, whose holds are persisted unless a test does that itself.
+
+    Its organisation operates the servers, unless a test says which does, or with None that nobody knows.
+    """
     async with AsyncExitStack() as stack:
         rig = await stack.enter_async_context(rigged(redis_url, dsn, doc))
+        whose = {"operator_organization": rig.event.organization_id, **settings}
+        chosen = Settings(redis_url=redis_url, postgres_dsn=dsn, shards=SHARDS, token_secret=SECRET, **whose)
         if mode is Mode.DB:
             await rig.drain()
             async with rig.pool.acquire() as connection:
