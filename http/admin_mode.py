@@ -71,8 +71,8 @@ async def mode(call: Call) -> web.StreamResponse:
     summary="Let Redis or Postgres serve shards",
     description="`db` closes and drains Redis, if it answers, and lets Postgres serve until somebody says `redis`, "
     "which builds Redis from Postgres first. Names each shard with the epoch it was seen in: if one has moved on, "
-    "nothing is changed (409). A shard that is in the mode already stays as it is. May be done while seats are sold, by "
-    "administrators of the organisation that operates the servers.",
+    "nothing is changed (409). A shard that is in the mode already stays as it is. May be done while seats are sold. "
+    "For administrators of the organisation that operates the servers.",
     roles=ADMINS,
     body=ModeRequest,
     replies={200: tuple[ShardMode, ...]},
