@@ -9,13 +9,11 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.embedded import Server
-from holdfast.engine.shards import FIRST_EPOCH
 from holdfast.generated import GENERATORS
 from holdfast.http.app import ENDPOINTS
 from holdfast.http.endpoints import Endpoint
 from holdfast.http.tokens import Role
-from support.checking_out import checked_out, reserve
-from support.engine import document
+from support.every import body_of, role_of, things
 from support.front_end import FrontEnd
 from support.frozen import frozen
 
@@ -74,20 +72,11 @@ async def test_a_large_hall_may_take_its_time(front: FrontEnd) -> None:
     assert await front.rig.value("SELECT count(*) FROM seats WHERE event_id = $1", arena.event_id) == 100_000
 
 
-async def things(front: FrontEnd) -> dict[str, str]:
-    """Something for every parameter of a path."""
-    hold = await reserve(front, "A-1")
-    await reserve(front, "A-2", cart="paid")
-    checkout = await checked_out(front, cart="paid")
-    nobody = dict.fromkeys(("venue", "layout", "user"), str(uuid4()))
-    return {"event": str(front.event.event_id), "seat": "A-3", "hold": str(hold), "checkout": checkout, **nobody}
-
-
 async def asked(front: FrontEnd, endpoint: Endpoint, ids: dict[str, str]) -> tuple[str, int, Any, float]:
     """Send an endpoint the request that it has as an example: its name, status, headers, and how long that took."""
     headers = {"Content-Type": "application/json"}
     if endpoint.roles:
-        headers["Authorization"] = f"Bearer {front.token(role=Role(min(endpoint.roles)))}"
+        headers["Authorization"] = f"Bearer {front.token(role=role_of(endpoint))}"
     if endpoint.idempotency_key:
         headers["Idempotency-Key"] = str(uuid4())
     content = msgspec.json.encode(body_of(front, endpoint)) if endpoint.example is not None else None
@@ -95,18 +84,3 @@ async def asked(front: FrontEnd, endpoint: Endpoint, ids: dict[str, str]) -> tup
     path = endpoint.path.format(**ids)
     async with front.client.request(endpoint.method, path, data=content, headers=headers) as response:
         return f"{endpoint.method} {endpoint.path}", response.status, response.headers, time.monotonic() - began
-
-
-def body_of(front: FrontEnd, endpoint: Endpoint) -> Any:
-    """The example, about things that exist."""
-    if endpoint.path == "/api/admin/events":
-        return document()
-    if endpoint.path == "/api/events/{event}/holds":
-        return {"seats": ["B-2"]}
-    body = msgspec.to_builtins(endpoint.example)
-    exists = {
-        "event_id": str(front.event.event_id),
-        "seats": ["B-1"],
-        "shards": [{"shard": front.rig.shard, "epoch": FIRST_EPOCH}],
-    }
-    return body | {name: value for name, value in exists.items() if name in body}
