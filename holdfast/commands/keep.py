@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Coroutine, Mapping
@@ -15,6 +16,7 @@ from holdfast.commands import add_log_format_flag, read_settings
 from holdfast.engine.settings import Settings
 from holdfast.errors import OperatorError
 from holdfast.http.app import create_metrics_app
+from holdfast.http.server import GC_THRESHOLDS
 from holdfast.jobs import JOBS, Job
 from holdfast.logs import log_to_stderr
 from holdfast.persistence.pool import POSTGRES_ERRORS, connect
@@ -52,6 +54,9 @@ def run(arguments: argparse.Namespace) -> None:
     """Keep until told to stop."""
     settings = read_settings(metrics_port=arguments.metrics_port, log_format=arguments.log_format)
     log_to_stderr(settings.log_format)
+    # As in a front end: what a batch of the log is read into goes when it is committed, and leaves no cycles behind.
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_keep(settings))
 
