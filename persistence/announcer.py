@@ -2,12 +2,13 @@
 
 One announcer works at a time, for all events and in the order of the outbox; the others wait for its session to end. It
 gives every row its position in the feed, which front ends follow in Postgres, and then tells pub/sub. That is
-fire-and-forget: what Redis does not take is not repeated, and only one line in the log says so.
+fire-and-forget: what Redis does not take is not repeated, and only one line in the log says so. What nobody listens for
+is not sent either: who subscribes later reads a snapshot then, which includes it.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from holdfast.persistence.feed import EVENTS, FEED_CHANNEL, Places, read_payload, told_of
-from holdfast.persistence.occupancy import Occupancy, OccupancyCache, channel_of, occupancies
+from holdfast.persistence.occupancy import Occupancy, OccupancyCache, Scope, channel_of, occupancies
 from holdfast.persistence.outbox import Line, Pace
 
 # Numbers of advisory locks come in pairs; the first says what for.
@@ -118,24 +119,32 @@ class Announcer:
 
     async def announce(self) -> int:
         """Announce the oldest rows that wait, a batch at most; returns how many."""
-        rows = await self._line.fetch("take_announcements", self._pace.announcements)
+        waiting = {
+            (row["organization_id"], row["event_id"]): row["ids"]
+            for row in await self._line.fetch("take_announcements", self._pace.announcements)
+        }
+        rows = [number for numbers in waiting.values() for number in numbers]
         if rows:
             async with self._line.turn() as connection:
-                counts = await occupancies(connection, [(row["organization_id"], row["event_id"]) for row in rows])
+                counts = await occupancies(connection, waiting)
             if self._cache is not None:
                 for occupancy in counts.values():
                     self._cache.put(occupancy)
             told = [told_of(occupancy) for occupancy in counts.values()]
-            await self._line.value("mark_announced", [row["id"] for row in rows], self._final, FEED_CHANNEL, told)
+            await self._line.value("mark_announced", rows, self._final, FEED_CHANNEL, told)
             # Last, because a Redis that hangs must not hold up those who follow the feed.
-            await self._send([(row, counts[row["organization_id"], row["event_id"]]) for row in rows])
+            await self._send(waiting, counts)
         return len(rows)
 
-    async def _send(self, rows: list[tuple[Mapping[str, Any], Occupancy]]) -> None:
+    async def _send(self, waiting: Mapping[Scope, Sequence[int]], counts: Mapping[Scope, Occupancy]) -> None:
         try:
             async with asyncio.timeout(_REDIS_TIMEOUT_S):
-                for first in range(0, len(rows), _SENT_AT_ONCE):
-                    await self._publish(rows[first : first + _SENT_AT_ONCE])
+                heard = await self._heard(waiting)
+            if heard:
+                rows = await self._line.fetch("read_announcements", [row for scope in heard for row in waiting[scope]])
+                async with asyncio.timeout(_REDIS_TIMEOUT_S):
+                    for first in range(0, len(rows), _SENT_AT_ONCE):
+                        await self._publish(rows[first : first + _SENT_AT_ONCE], counts)
         except (RedisError, OSError, TimeoutError) as error:
             if self._redis_answers:
                 _log.warning("Redis takes no announcements, live views stand still until it does: %s", error)
@@ -145,13 +154,30 @@ class Announcer:
                 _log.info("Redis takes announcements again")
             self._redis_answers = True
 
-    async def _publish(self, rows: list[tuple[Mapping[str, Any], Occupancy]]) -> None:
+    async def _heard(self, scopes: Iterable[Scope]) -> Sequence[Scope]:
+        """Those of the events that somebody may listen for.
+
+        A server knows of its own subscribers by channel. It cannot know who listens by a pattern, at a replica, or at
+        another node of a cluster: then it may be every one of them.
+        """
+        channels = {channel_of(*scope).encode(): scope for scope in scopes}
         async with self._redis.pipeline(transaction=False) as pipeline:
-            for row, occupancy in rows:
+            pipeline.pubsub_numsub(*channels)
+            pipeline.pubsub_numpat()
+            pipeline.info("replication", "cluster")
+            counts, patterns, server = await pipeline.execute()
+        if patterns or server["connected_slaves"] or server["cluster_enabled"]:
+            return list(channels.values())
+        return [channels[channel] for channel, subscribers in counts if subscribers]
+
+    async def _publish(self, rows: Iterable[Mapping[str, Any]], counts: Mapping[Scope, Occupancy]) -> None:
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for row in rows:
+                scope = row["organization_id"], row["event_id"]
                 try:
-                    message = _encode(announcement_of(row, occupancy))
+                    message = _encode(announcement_of(row, counts[scope]))
                 except msgspec.DecodeError as error:
                     _log.error("row %d of the outbox cannot be announced: %s", row["id"], error)
                     continue
-                pipeline.publish(channel_of(row["organization_id"], row["event_id"]), message)
+                pipeline.publish(channel_of(*scope), message)
             await pipeline.execute()

@@ -1,7 +1,11 @@
--- Reads the oldest rows of the outbox that are not announced.
+-- Finds the oldest rows of the outbox that are not announced, by their events.
 -- $1 limit integer: how many at most
-SELECT id, organization_id, event_id, kind, payload::text AS payload
-FROM outbox
-WHERE announced_at IS NULL
-ORDER BY id
-LIMIT $1::integer;
+SELECT organization_id, event_id, array_agg(id) AS ids
+FROM (
+    SELECT id, organization_id, event_id
+    FROM outbox
+    WHERE announced_at IS NULL
+    ORDER BY id
+    LIMIT $1::integer
+) oldest
+GROUP BY organization_id, event_id;

@@ -410,6 +410,12 @@ class TestSeveralPublishers:
             assert await next_message(subscription, within_s=0.2) is None
 
 
+async def publications(redis: Redis) -> int:
+    """How many messages the server was given for its subscribers so far."""
+    stats = await redis.info("commandstats")
+    return int(stats.get("cmdstat_publish", {}).get("calls", 0))
+
+
 class TestPubSub:
     async def test_a_change_is_announced_with_the_figures_after_it(self, connection: Any, quiet: Settings) -> None:
         event = await saved(connection)
@@ -440,6 +446,30 @@ class TestPubSub:
             "percent_blocked": 0.0,
             "timestamp": "2026-03-01T10:00:00.123+00:00",
         }
+
+    async def test_what_nobody_listens_for_is_not_sent(self, connection: Any, quiet: Settings) -> None:
+        heard, unheard = uuid4(), uuid4()
+        async with Redis.from_url(quiet.redis_url) as redis, subscribed(quiet.redis_url, (ORGANIZATION, heard)) as told:
+            before = await publications(redis)
+            await add_rows(connection, ORGANIZATION, unheard, 5)
+            seats = await add_rows(connection, ORGANIZATION, heard, 2)
+            async with publishing(quiet):
+                await settled(connection)
+                messages = [await next_message(told) for _ in seats]
+
+            assert [message["seat_ids"] for message in messages] == [[seat] for seat in seats]
+            assert await publications(redis) == before + len(seats)
+
+    async def test_who_listens_by_a_pattern_hears_of_everything(self, connection: Any, quiet: Settings) -> None:
+        async with Redis.from_url(quiet.redis_url) as redis, redis.pubsub() as told:
+            await told.psubscribe(f"occupancy:{ORGANIZATION}:*")
+            assert (await told.get_message(timeout=5.0))["type"] == "psubscribe"
+            await add_rows(connection, ORGANIZATION, uuid4(), 1)
+            await add_rows(connection, ORGANIZATION, uuid4(), 1)
+            async with publishing(quiet):
+                types = [(await told.get_message(timeout=5.0))["type"] for _ in range(2)]
+
+        assert types == ["pmessage", "pmessage"]
 
     async def test_releases_and_sales_are_named_and_private_facts_are_not(
         self, connection: Any, quiet: Settings
