@@ -6,6 +6,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
+from asyncpg.pgproto import pgproto
 
 _PAIR = struct.Struct(">HI")
 _COUNTERS = struct.Struct(">IIIII")
@@ -19,6 +20,9 @@ _STRETCH = struct.Struct(">HII")
 _ZONE_SPEC = struct.Struct(">III")
 _PAIRED_SEAT = struct.Struct(">IcH")
 _ID_BYTES = 16
+
+# A UUID like any other, made in a tenth of the time: an entry of the log has four.
+_uuid = pgproto.UUID
 
 
 class Pair(NamedTuple):
@@ -96,7 +100,7 @@ def pack_pairs(pairs: Iterable[tuple[int, int]]) -> bytes:
 
 
 def unpack_pairs(packed: bytes) -> tuple[Pair, ...]:
-    return tuple(Pair(zone, value) for zone, value in _PAIR.iter_unpack(packed))
+    return tuple([Pair(zone, value) for zone, value in _PAIR.iter_unpack(packed)]) if packed else ()
 
 
 def pack_ids(ids: Iterable[UUID]) -> bytes:
@@ -104,7 +108,7 @@ def pack_ids(ids: Iterable[UUID]) -> bytes:
 
 
 def unpack_ids(packed: bytes) -> tuple[UUID, ...]:
-    return tuple(UUID(bytes=packed[at : at + _ID_BYTES]) for at in range(0, len(packed), _ID_BYTES))
+    return tuple([_uuid(packed[at : at + _ID_BYTES]) for at in range(0, len(packed), _ID_BYTES)])
 
 
 def unpack_ends(packed: bytes) -> tuple[int, ...]:
@@ -165,7 +169,7 @@ def unpack_record(record: bytes) -> HoldRecord:
     pairs_end = seats_end + quantity_count * _PAIR.size
     fingerprint, address, cart, checkout, extension = record[pairs_end:].decode().split("\n")
     return HoldRecord(
-        user_id=UUID(bytes=user),
+        user_id=_uuid(user),
         state=state.decode(),
         seq=seq,
         created_ms=created_ms,
@@ -203,8 +207,8 @@ def unpack_entry(stream_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
         seq=int(seq),
         operation=fields[b"op"].decode(),
         at_ms=at_ms,
-        organization_id=UUID(bytes=organization),
-        event_id=UUID(bytes=event),
+        organization_id=_uuid(organization),
+        event_id=_uuid(event),
         hold_ids=unpack_ids(fields[b"holds"]),
         body=fields[b"body"],
         meta=fields[b"meta"],
@@ -215,7 +219,7 @@ def unpack_entry(stream_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
 def unpack_whose(fields: Mapping[bytes, bytes]) -> tuple[UUID, UUID, tuple[UUID, ...]]:
     """The organisation, the event and the holds of a log entry, also of one of which nothing else can be read."""
     _, organization, event = _HEAD.unpack(fields[b"head"])
-    return UUID(bytes=organization), UUID(bytes=event), unpack_ids(fields[b"holds"])
+    return _uuid(organization), _uuid(event), unpack_ids(fields[b"holds"])
 
 
 def unpack_scope(fields: Mapping[bytes, bytes]) -> tuple[int, int]:
