@@ -1,5 +1,6 @@
 """What the persister applies at once: a contiguous slice of each shard's log."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from struct import error as struct_error
 
@@ -39,6 +40,22 @@ class Slice(msgspec.Struct, frozen=True):
     dead_letters: tuple[DeadLetter, ...] = ()
     gap: str = ""
 
+    def part(self, first_seq: int, last_seq: int) -> "Slice":
+        """Only the entries after one number up to another."""
+        operations = self.operations[self._after(first_seq) : self._after(last_seq)]
+        return msgspec.structs.replace(
+            self,
+            first_seq=first_seq,
+            last_seq=last_seq,
+            last_at_ms=operations[-1].entry.at_ms if operations else self.last_at_ms,
+            operations=operations,
+            dead_letters=tuple(letter for letter in self.dead_letters if first_seq < letter.seq <= last_seq),
+        )
+
+    def _after(self, seq: int) -> int:
+        """Where the operations after a number begin."""
+        return bisect_right(self.operations, seq, key=lambda operation: operation.entry.seq)
+
 
 class Batch(msgspec.Struct, frozen=True):
     """One slice per shard that has something waiting."""
@@ -56,10 +73,13 @@ class Batch(msgspec.Struct, frozen=True):
 
     @property
     def separate_holds(self) -> list[Hold]:
-        """Its operations if they are holds that have nothing to do with each other and everything could be read."""
-        if any(each.dead_letters for each in self.slices):
-            return []
+        """Its operations if they are holds that have nothing to do with each other and everything could be read.
+
+        None of them has left a seat alone, of which the audit is told separately.
+        """
         operations = self.operations
+        if any(each.dead_letters for each in self.slices) or any(each.entry.orphans for each in operations):
+            return []
         holds = [operation for operation in operations if isinstance(operation, Hold)]
         separate = len(holds) == len(operations) and len(list(split_phases(holds))) == 1
         return holds if separate else []
@@ -77,30 +97,28 @@ class Batch(msgspec.Struct, frozen=True):
     def singles(self) -> Iterator["Batch"]:
         """The same entries, one per batch."""
         for each in self.slices:
-            operations = {operation.entry.seq: operation for operation in each.operations}
-            letters = {letter.seq: letter for letter in each.dead_letters}
-            for seq in range(each.first_seq + 1, each.last_seq + 1):
-                yield Batch(
-                    (
-                        msgspec.structs.replace(
-                            each,
-                            first_seq=seq - 1,
-                            last_seq=seq,
-                            operations=(operations[seq],) if seq in operations else (),
-                            dead_letters=(letters[seq],) if seq in letters else (),
-                        ),
-                    )
-                )
+            for seq in range(each.first_seq, each.last_seq):
+                yield Batch((each.part(seq, seq + 1),))
+
+    def halves(self) -> list["Batch"]:
+        """The same entries in two batches, the earlier ones of every shard in the first. Single entries stay one."""
+        middles = [(each, (each.first_seq + each.last_seq + 1) // 2) for each in self.slices]
+        later = tuple(each.part(middle, each.last_seq) for each, middle in middles if middle < each.last_seq)
+        if not later:
+            return [self]
+        return [Batch(tuple(each.part(each.first_seq, middle) for each, middle in middles)), Batch(later)]
 
     def as_dead_letters(self, error: str) -> "Batch":
-        """The same entries as dead letters."""
+        """The same entries as dead letters. Their times, which may be what cannot be applied, are not counted."""
         slices = []
         for each in self.slices:
             letters = tuple(
                 DeadLetter(operation.entry.seq, _operation_json(operation), error, _rejections(operation))
                 for operation in each.operations
             )
-            slices.append(msgspec.structs.replace(each, operations=(), dead_letters=(*each.dead_letters, *letters)))
+            slices.append(
+                msgspec.structs.replace(each, last_at_ms=0, operations=(), dead_letters=(*each.dead_letters, *letters))
+            )
         return Batch(tuple(slices))
 
 

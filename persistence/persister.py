@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -25,6 +24,7 @@ from holdfast.persistence.apply import Collision, Rejection, apply_operations, c
 from holdfast.persistence.batches import UNAPPLICABLE, Batch, DeadLetter, Slice, gather
 from holdfast.persistence.compensation import Compensation
 from holdfast.persistence.fence import SHARD_LOCKS
+from holdfast.persistence.log_reading import read_logs
 from holdfast.persistence.operations import Hold
 from holdfast.persistence.pool import POSTGRES_ERRORS, Connection, Pool
 from holdfast.persistence.sql import query
@@ -34,8 +34,12 @@ OUTBOX_CHANNEL = "holdfast_outbox"
 
 _BATCH = 2_000
 _BLOCK_MS = 1_000
-# Fewer entries than these are looked at again, as long as each look finds twice as many.
-_POURING = 200
+# Batches so long are applied in halves if they are so many times as long as the one before. Longer ones are what has
+# piled up, which does not come from callers who wait.
+_HALVED = range(16, 200)
+_LONGER = 1.5
+# Redis is told of the marks of so long at once.
+_TELL_S = 0.01
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 2.0
 _REFRESH_S = 1.0
@@ -107,6 +111,7 @@ class Persister:
         self._marks: dict[int, tuple[int, int]] = {}
         self._marks_read_at = 0.0
         self._halted: dict[int, Gap] = {}
+        self._last_length = 0
 
     @property
     def halted(self) -> dict[int, str]:
@@ -149,31 +154,53 @@ class Persister:
         await self._refresh()
         reading: asyncio.Task[Batch] | None = None
         telling: asyncio.Task[None] | None = None
+        untold: dict[int, tuple[int, int]] = {}
 
         def read_on() -> None:
             nonlocal reading
             if not self._refresh_due:
                 reading = asyncio.create_task(self._read(self._marks | batch.ends, _BLOCK_MS))
 
+        async def tell() -> None:
+            while untold:
+                await asyncio.sleep(_TELL_S)
+                marks = untold.copy()
+                untold.clear()
+                await self._tell_redis(marks)
+
         batch = await self._read(self._marks, _BLOCK_MS)
         try:
             while batch.slices:
-                rejections = await self._persist(batch, read_on)
-                if telling:
-                    await telling
-                telling = asyncio.create_task(self._tell_redis(batch.ends))
-                await self._give_back(batch, rejections)
+                parts = self._parts(batch)
+                for part in parts:
+                    rejections = await self._persist(part, read_on if part is parts[-1] else _nothing)
+                    untold.update(part.ends)
+                    if not telling or telling.done():
+                        if telling:
+                            telling.result()
+                        telling = asyncio.create_task(tell())
+                    await self._give_back(part, rejections)
                 if not reading:
                     read_on()
                 batch = await reading if reading else Batch(())
                 reading = None
-            if telling:
-                await telling
         finally:
+            # What was not told by now is told at the next refresh.
             left = [task for task in (reading, telling) if task]
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
+
+    def _parts(self, batch: Batch) -> Sequence[Batch]:
+        """The batch, or its halves if it is so much longer than the last one that nearly all callers wait for it.
+
+        Those of the first half come back while the second is written. In one batch, all of them would wait for
+        Postgres, and then Postgres for them.
+        """
+        longer = batch.length >= _LONGER * self._last_length
+        parts = batch.halves() if longer and batch.length in _HALVED else [batch]
+        self._last_length = parts[-1].length
+        return parts
 
     @property
     def _refresh_due(self) -> bool:
@@ -221,7 +248,7 @@ class Persister:
 
     async def _read(self, marks: Mapping[int, tuple[int, int]], block_ms: int) -> Batch:
         """What follows the marks, as soon as there is something."""
-        streams: dict[Any, Any] = {
+        streams = {
             _log_key(shard, epoch): f"{epoch}-{seq}"
             for shard, (epoch, seq) in marks.items()
             if shard not in self._halted
@@ -229,7 +256,7 @@ class Persister:
         if not streams:
             await asyncio.sleep(block_ms / 1000)
             return Batch(())
-        found = await self._await_entries(streams, block_ms)
+        found = await read_logs(self._redis, streams, count=self._batch, block_ms=block_ms)
         slices = []
         for shard, (epoch, seq) in marks.items():
             entries = found.get(_log_key(shard, epoch))
@@ -241,19 +268,6 @@ class Persister:
             if gathered.last_seq > seq:
                 slices.append(gathered)
         return Batch(tuple(slices))
-
-    async def _await_entries(self, streams: dict[Any, Any], block_ms: int) -> dict[bytes, Any]:
-        """The entries after some places, by stream, as soon as there are any and they have stopped pouring in.
-
-        After a commit all who waited for it come back at once. Taking the first of them alone would have the others
-        wait for its commit.
-        """
-        replies: Any = await self._redis.xread(streams, count=self._batch, block=block_ms) or []
-        seen = 0
-        while 2 * seen < (count := sum(len(entries) for _, entries in replies)) < _POURING:
-            seen = count
-            replies = await self._redis.xread(streams, count=self._batch) or []
-        return dict(replies)
 
     async def _halt(self, gathered: Slice) -> None:
         """Leave a shard whose log has a gap alone, unless this only looks so: another persister may have trimmed it."""
