@@ -10,6 +10,7 @@ from uuid import NAMESPACE_OID, uuid4, uuid5
 from holdfast.engine.epochs import Epochs
 from holdfast.engine.hot_cache import HotCache
 from holdfast.engine.shards import FIRST_EPOCH
+from holdfast.engine.wire import Wire
 from holdfast.persistence.ballot import FRONT_END
 from holdfast.persistence.digest import clock, digest
 from holdfast.persistence.event_changes import follow_event_changes
@@ -201,13 +202,13 @@ async def test_a_hold_past_its_end_counts_as_expired_whether_or_not_it_has_been(
 
 
 @asynccontextmanager
-async def front_end(rig: Rig, name: str) -> AsyncIterator[HotCache]:
+async def front_end(rig: Rig, name: str, redis_url: str) -> AsyncIterator[HotCache]:
     """A front end as far as it takes to have a hot cache, and to be asked what that knows."""
     cache = HotCache()
     teller = HotTeller(rig.pool, name, lambda: cache)
     follow = follow_event_changes(rig.dsn, lambda _: None, lambda: None, {ASK_CHANNEL: teller.hear})
     epochs = Epochs.fixed(SHARDS, FIRST_EPOCH)
-    async with running(follow, cache.follow(rig.redis, epochs)):
+    async with Wire(redis_url) as wire, running(follow, cache.follow(wire, epochs)):
 
         async def answers() -> bool:
             await rig.execute(query("cast_vote"), uuid5(NAMESPACE_OID, name), FRONT_END, name, True, [], [], [])
@@ -236,11 +237,11 @@ async def hot_of(rig: Rig, name: str) -> HotStatus:
 
 
 async def test_the_hot_caches_of_all_front_ends_are_counted(redis_url: str, database_dsn: str) -> None:
-    async with rigged(redis_url, database_dsn) as rig, front_end(rig, "first") as _:
+    async with rigged(redis_url, database_dsn) as rig, front_end(rig, "first", redis_url) as _:
         sold = await held(rig.on, "A-1", "A-2")
         await sell(rig.on, sold)
         # The second one comes later, and knows of less.
-        async with front_end(rig, "second"):
+        async with front_end(rig, "second", redis_url):
             await held(rig.on, "B-1")
             await places_held(rig.on, 3)
             event = rig.event
@@ -256,14 +257,14 @@ async def test_the_hot_caches_of_all_front_ends_are_counted(redis_url: str, data
 
 
 async def test_a_hold_that_has_run_out_is_not_counted_as_hot(redis_url: str, database_dsn: str) -> None:
-    async with rigged(redis_url, database_dsn) as rig, front_end(rig, "first"):
+    async with rigged(redis_url, database_dsn) as rig, front_end(rig, "first", redis_url):
         await rig.on.hold("A-1", ttl_ms=1)
 
         assert (await hot_of(rig, "first")).held == 0
 
 
 async def test_a_hot_cache_that_calls_too_much_taken_is_told(redis_url: str, database_dsn: str) -> None:
-    async with rigged(redis_url, database_dsn) as rig, front_end(rig, "first"):
+    async with rigged(redis_url, database_dsn) as rig, front_end(rig, "first", redis_url):
         # Given a seat that came free without a word in the log
         await held(rig.on, "A-1")
         await rig.drain()
@@ -279,14 +280,14 @@ async def test_a_hot_cache_that_calls_too_much_taken_is_told(redis_url: str, dat
 
 
 async def test_a_hot_cache_that_follows_nothing_says_so(redis_url: str, database_dsn: str) -> None:
-    async with rigged(redis_url, database_dsn) as rig, front_end(rig, "first") as cache:
+    async with rigged(redis_url, database_dsn) as rig, front_end(rig, "first", redis_url) as cache:
         cache._following = False
 
         assert (await hot_of(rig, "first")).agreement == "not following"
 
 
 async def test_a_front_end_that_does_not_answer_is_left_out(redis_url: str, database_dsn: str) -> None:
-    async with rigged(redis_url, database_dsn) as rig, front_end(rig, "first"):
+    async with rigged(redis_url, database_dsn) as rig, front_end(rig, "first", redis_url):
         await rig.execute(query("cast_vote"), uuid4(), FRONT_END, "silent", True, [], [], [])
 
         (event,) = (await status_of(rig)).events
@@ -295,7 +296,7 @@ async def test_a_front_end_that_does_not_answer_is_left_out(redis_url: str, data
 
 
 async def test_more_events_than_a_notification_has_room_for(redis_url: str, database_dsn: str) -> None:
-    async with rigged(redis_url, database_dsn) as rig, front_end(rig, "first") as cache:
+    async with rigged(redis_url, database_dsn) as rig, front_end(rig, "first", redis_url) as cache:
         events = {uuid4() for _ in range(1_000)}
         for event_id in events:
             cache._take(1, event_id.int, [1], (1, 1 << 60))
@@ -314,7 +315,7 @@ async def test_the_command_prints_both_forms(redis_url: str, database_dsn: str) 
         await rig.drain()
         code, text, _ = operate(rig, "status")
         reply = json.loads(operate(rig, "status", "--json")[1])
-        async with front_end(rig, "first"):
+        async with front_end(rig, "first", redis_url):
             warm = json.loads((await asyncio.to_thread(operate, rig, "status", "--json"))[1])
         digests = {operate(rig, "status", "--digest", "--at", "2099-01-01T00:00:00Z") for _ in range(2)}
         await rig.execute("UPDATE zones SET sold = 1 WHERE zone = 1")
