@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +20,7 @@ import msgspec
 from jwt.algorithms import HMACAlgorithm
 from msgspec import Meta
 
-from holdfast.engine.settings import Settings
+from holdfast.engine.settings import Settings, SettingsError, variable
 from holdfast.http.tokens import ALGORITHM, Role
 
 KEY_SET_ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
@@ -75,9 +74,16 @@ class _SharedSecret(HMACAlgorithm):
     """HS256. PyJWT looks with every token whether the secret is a public key, which takes longer than everything else
     about the token; once is enough."""
 
-    def __init__(self) -> None:
+    def __init__(self, secret: str) -> None:
         super().__init__(HMACAlgorithm.SHA256)
-        self.prepare_key = lru_cache(maxsize=1)(super().prepare_key)  # type: ignore[method-assign]
+        try:
+            self._secret = super().prepare_key(secret)
+        except jwt.InvalidKeyError:
+            name = "token_secret"
+            raise SettingsError(f"{name} ({variable(name)}) must be a secret, not a public key.") from None
+
+    def prepare_key(self, _: str | bytes) -> bytes:
+        return self._secret
 
 
 class Authenticator:
@@ -90,7 +96,8 @@ class Authenticator:
         self._audience = settings.token_audience
         self._signatures = jwt.PyJWS()
         self._signatures.unregister_algorithm(ALGORITHM)
-        self._signatures.register_algorithm(ALGORITHM, _SharedSecret())
+        if self._secret is not None:
+            self._signatures.register_algorithm(ALGORITHM, _SharedSecret(self._secret))
         self._known: OrderedDict[str, Principal] = OrderedDict()
 
     def known(self, header: str | None) -> Principal | None:

@@ -11,6 +11,7 @@ import jwt
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from holdfast.engine.policy import AckRule
@@ -194,6 +195,14 @@ async def test_behind_a_trusted_proxy_the_last_hop_that_is_not_ours_is_the_clien
         ]
 
         assert statuses == [201, 201, 429, 201]
+
+
+def test_a_public_key_instead_of_a_secret_is_named_in_one_sentence() -> None:
+    public = ec.generate_private_key(ec.SECP256R1()).public_key()
+    pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo).decode()
+
+    with pytest.raises(SettingsError, match=r"token_secret \(HOLDFAST_TOKEN_SECRET\) must be a secret"):
+        Authenticator(Settings(token_secret=pem))
 
 
 def test_proxies_that_are_no_networks_are_named_in_one_sentence() -> None:
