@@ -7,6 +7,7 @@ Postgres writes every statement into its log, with the process that ran it.
 import re
 from collections import Counter
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 import msgspec
@@ -121,7 +122,7 @@ def unknown(ids: dict[str, str]) -> dict[str, str]:
 async def test_a_foreign_id_costs_what_an_unknown_one_does(
     redis_url: str, database_dsn: str, postgres_server: Server
 ) -> None:
-    name = database_dsn.rpartition("/")[2]
+    name = urlsplit(database_dsn).path.removeprefix("/")
     await execute(database_dsn, f"ALTER DATABASE {name} SET log_statement = 'all'")
     async with serving(redis_url, database_dsn) as front:
         meter, existing = Meter(front, postgres_server), await things(front)
