@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from holdfast.engine import telemetry
+from holdfast.engine.cancellation import honour_cancellation
 from holdfast.engine.settings import Settings
 from holdfast.persistence.apply import columns
 from holdfast.persistence.fence import ShardControl, enter_shard, read_controls
@@ -127,6 +128,7 @@ def _may_sweep(now: ShardControl, before: ShardControl, needed: int) -> bool:
 async def _every(interval_s: float, work: Callable[[], Awaitable[None]], failure: str) -> None:
     """Do something at every full interval of the clock on the wall. Servers that do not answer are tried again then."""
     while True:
+        honour_cancellation()
         try:
             await work()
         except (RedisError, *POSTGRES_ERRORS) as error:
