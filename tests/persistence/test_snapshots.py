@@ -6,6 +6,7 @@ from uuid import UUID
 
 import asyncpg
 import pytest
+from redis.asyncio import Redis
 
 from holdfast.engine.keys import shard_of
 from holdfast.engine.settings import Settings
@@ -198,3 +199,19 @@ async def test_the_jobs_run_until_they_are_cancelled(
             return await statuses(rig, hold_id) == ["expired"]
 
         await eventually(ended, "the hold is swept")
+
+
+async def test_a_job_that_is_told_to_stop_while_it_asks_redis_stops(redis_url: str) -> None:
+    """On Python 3.11 redis-py can take a cancellation for an answer that came in time."""
+    async with Redis.from_url(redis_url) as redis:
+
+        async def ask() -> None:
+            await redis.ping()
+
+        for turns in range(60):
+            job = asyncio.create_task(snapshots._every(0.001, ask, "Redis did not answer"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            job.cancel()
+            done, _ = await asyncio.wait([job], timeout=5)
+            assert done == {job}
